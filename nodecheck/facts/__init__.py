@@ -1,0 +1,30 @@
+"""What was seen. No I/O happens here; see `docs/` and `nodecheck report schema` for the JSON form."""
+
+from nodecheck.facts.base import NOT_ASKED, Absent, Fact, Maybe, Why, known, or_none, origin, seen
+from nodecheck.facts.card import Card
+from nodecheck.facts.host import Host
+from nodecheck.facts.kernel_log import KernelLog, LogEvent
+from nodecheck.facts.node import Door, Level, Node
+from nodecheck.facts.stack import Stack
+from nodecheck.facts.topology import Topology
+
+__all__ = [
+    "NOT_ASKED",
+    "Absent",
+    "Card",
+    "Door",
+    "Fact",
+    "Host",
+    "KernelLog",
+    "Level",
+    "LogEvent",
+    "Maybe",
+    "Node",
+    "Stack",
+    "Topology",
+    "Why",
+    "known",
+    "or_none",
+    "origin",
+    "seen",
+]

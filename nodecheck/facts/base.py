@@ -1,0 +1,78 @@
+"""The vocabulary every fact is written in: a value, or the reason why there is none."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, TypeAlias, TypeGuard, TypeVar, Union
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+
+class Fact(BaseModel):
+    """Base of everything seen on a node: immutable, strict, and closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Why(str, Enum):
+    """Why a value is absent. None of these is ever a pass."""
+
+    not_supported = "not_supported"
+    """The device or the driver says that it has no such thing."""
+    no_permission = "no_permission"
+    """It is there, and this user may not read it."""
+    not_present = "not_present"
+    """The file, tool, library or device does not exist here."""
+    failed = "failed"
+    """The question was asked and the answer was an error or nonsense."""
+    timed_out = "timed_out"
+    """The question was asked and no answer came within its deadline."""
+    not_asked = "not_asked"
+    """Nobody asked: an interrupted run, a recording without it, a level that leaves it out."""
+
+
+class Absent(Fact):
+    """A value that could not be had, with the reason and whatever the source said about it."""
+
+    why: Why
+    detail: str = ""
+
+    def __str__(self) -> str:
+        words = self.why.value.replace("_", " ")
+        return f"{words}: {self.detail}" if self.detail else words
+
+
+T = TypeVar("T")
+Maybe: TypeAlias = Union[T, Absent]
+
+
+def known(value: Maybe[T]) -> TypeGuard[T]:
+    """Whether `value` was seen (is not an `Absent`)."""
+    return not isinstance(value, Absent)
+
+
+def or_none(value: Maybe[T]) -> T | None:
+    """The value if it was seen, else None; for arithmetic where an absent value simply drops out."""
+    return None if isinstance(value, Absent) else value
+
+
+NOT_ASKED = Absent(why=Why.not_asked)
+
+
+def seen(description: str, **read_from: str) -> Any:
+    """A field's description and where each kind of source reads it.
+
+    `read_from` maps a source's name (`nvml`, `linux`, `torch`, `amdsmi`, …) to the call or file, so that
+    a finding can name its witness: `seen("memory", nvml="nvmlDeviceGetMemoryInfo v2, total")`.
+    The default is `NOT_ASKED`: a probe that never gets to a field leaves it visibly unasked.
+    """
+    return Field(default=NOT_ASKED, description=description, json_schema_extra={"read_from": dict(read_from)})
+
+
+def origin(field: FieldInfo, source: str) -> str:
+    """Where `source` reads this field, for example `nvml: nvmlDeviceGetName`; just the source if not stated."""
+    extra = field.json_schema_extra
+    table = extra.get("read_from") if isinstance(extra, dict) else None
+    call = table.get(source) if isinstance(table, dict) else None
+    return f"{source}: {call}" if call else source

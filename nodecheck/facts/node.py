@@ -1,0 +1,47 @@
+"""The one document everything later is computed from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from nodecheck.facts.base import Fact, Maybe, known, seen
+from nodecheck.facts.card import Card
+from nodecheck.facts.host import Host
+from nodecheck.facts.kernel_log import KernelLog
+from nodecheck.facts.stack import Stack
+from nodecheck.facts.topology import Topology
+
+Level = Literal["quick"]
+"""How much is done to the node: `quick` puts no load on it."""
+
+
+class Door(Fact):
+    """One way to see the node, and whether it was open to this user."""
+
+    name: str
+    """`nvml`, `pci`, `kernel_log`, `torch`, … : rules name the door they look through."""
+    open: Maybe[bool]
+    """True, False, or why even that is not known."""
+    detail: str
+
+
+class Node(Fact):
+    """Everything seen on a node in one run."""
+
+    format: Literal["nodecheck-facts/1"] = "nodecheck-facts/1"
+    taken_at: datetime
+    """UTC."""
+    tool_version: str
+    level: Level
+    host: Maybe[Host] = seen("the machine", linux="procfs and sysfs")
+    cards: Maybe[tuple[Card, ...]] = seen("cards, in the order of their PCI addresses", nvml="NVML")
+    topology: Maybe[Topology] = seen("links", nvml="NVML", linux="sysfs")
+    stack: Maybe[Stack] = seen("software", torch="the renter's interpreter")
+    kernel_log: Maybe[KernelLog] = seen("kernel log", linux="/dev/kmsg, dmesg or journal")
+    doors: tuple[Door, ...] = ()
+
+    @property
+    def known_cards(self) -> tuple[Card, ...]:
+        """The cards, or none where they could not be listed (rules on `cards` itself tell the two apart)."""
+        return self.cards if known(self.cards) else ()

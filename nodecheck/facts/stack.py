@@ -1,0 +1,104 @@
+"""Driver, libraries and PyTorch, as the renter's own interpreter finds them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nodecheck.facts.base import Fact, Maybe, seen
+
+
+class Driver(Fact):
+    version: Maybe[str] = seen("kernel module", linux="/proc/driver/nvidia/version", nvml="nvmlSystemGetDriverVersion")
+    library_version: Maybe[str] = seen("user-space library", nvml="nvmlSystemGetNVMLVersion")
+    cuda_version: Maybe[str] = seen("highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2")
+    module: Maybe[Literal["open", "proprietary"]] = seen("kernel module flavour", linux="/proc/driver/nvidia/version")
+    branch: Maybe[str] = seen("driver branch", nvml="nvmlSystemGetDriverBranch")
+    confidential_computing: Maybe[bool] = seen("GPU confidential computing", nvml="nvmlSystemGetConfComputeState")
+
+
+class Interpreter(Fact):
+    path: str
+    version: str
+    chosen: str
+    """Why this one: `--python`, `the active environment`, `first python3 on PATH that has torch`, …"""
+
+
+class TorchDevice(Fact):
+    """A device in torch's own order."""
+
+    index: int
+    name: str
+    uuid: Maybe[str] = seen("`GPU-…`, as NVML writes it", torch="get_device_properties().uuid")
+    pci_address: Maybe[str] = seen("`0000:1b:00.0`", torch="get_device_properties().pci_*")
+    capability: str
+    """`9.0`, or `gfx942`."""
+    total_bytes: int
+    multiprocessors: int
+
+
+class Torch(Fact):
+    version: str
+    path: str
+    debug: bool
+    cuda: Maybe[str] = seen("CUDA that torch was built with, `12.8`", torch="torch.version.cuda")
+    hip: Maybe[str] = seen("HIP that torch was built with", torch="torch.version.hip")
+    cudnn: Maybe[str] = seen("cuDNN", torch="torch.backends.cudnn.version()")
+    nccl: Maybe[str] = seen("NCCL or RCCL that torch uses", torch="torch.cuda.nccl.version()")
+    arch_list: Maybe[tuple[str, ...]] = seen("`sm_90`, `compute_90`, `gfx942`", torch="torch.cuda.get_arch_list()")
+    available: Maybe[bool] = seen("torch sees a GPU", torch="torch.cuda.is_available()")
+    device_count: Maybe[int] = seen("devices torch sees", torch="torch.cuda.device_count()")
+    devices: Maybe[tuple[TorchDevice, ...]] = seen("devices", torch="torch.cuda.get_device_properties()")
+    import_seconds: float
+
+
+class CudaError(Fact):
+    """A CUDA driver-API result."""
+
+    code: int
+    name: str
+    """`CUDA_ERROR_SYSTEM_NOT_READY`."""
+    message: str
+
+
+class ContextTest(Fact):
+    """A context and one tiny kernel on one card, in a process of its own."""
+
+    card: str
+    """`Card.key`, or `cpu`."""
+    ok: Maybe[bool] = seen("the kernel's result was right", torch="a sum of 2^20 integers on the card")
+    error: Maybe[CudaError] = seen("the CUDA error, if there was one", torch="cuInit, or the exception")
+    context_seconds: Maybe[float] = seen("to make the context", torch="first allocation")
+    kernel_seconds: Maybe[float] = seen("first kernel, synchronised", torch="first kernel")
+    free_bytes: Maybe[int] = seen("free memory as CUDA sees it", torch="torch.cuda.mem_get_info()")
+
+
+class Library(Fact):
+    """A shared library that a program of the renter may pick up."""
+
+    path: str
+    version: Maybe[str] = seen("version in the file name or metadata", linux="file name")
+    origin: str
+    """`LD_LIBRARY_PATH`, `ld.so.cache`, `wheel`, `LD_PRELOAD`."""
+
+
+class Toolkit(Fact):
+    path: str
+    version: Maybe[str] = seen("CUDA toolkit", linux="version.json, version.txt or nvcc --version")
+
+
+class Stack(Fact):
+    driver: Driver = Driver()
+    interpreter: Maybe[Interpreter] = seen("the renter's Python", linux="PATH")
+    torch: Maybe[Torch] = seen("PyTorch in that interpreter", torch="import torch")
+    other_torches: Maybe[tuple[str, ...]] = seen(
+        "further interpreters and folders with a torch of their own", linux="PATH, sys.path"
+    )
+    cuda_init: Maybe[CudaError] = seen("what cuInit(0) says; code 0 is success", torch="libcuda.so.1 cuInit")
+    contexts: Maybe[tuple[ContextTest, ...]] = seen("a context and a kernel on every card", torch="worker")
+    nccl_libraries: Maybe[tuple[Library, ...]] = seen("NCCL libraries within reach", linux="search paths")
+    driver_libraries: Maybe[tuple[Library, ...]] = seen("libcuda and libnvidia-ml within reach", linux="search paths")
+    toolkits: Maybe[tuple[Toolkit, ...]] = seen("CUDA toolkits", linux="/usr/local/cuda*, CUDA_HOME, nvcc")
+    environment: Maybe[tuple[tuple[str, str], ...]] = seen(
+        "allow-listed environment, sorted by name", linux="the process's environment"
+    )
+    image_hints: Maybe[tuple[str, ...]] = seen("what the container image says of itself", linux="environment, files")

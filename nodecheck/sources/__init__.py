@@ -1,0 +1,59 @@
+"""Raw access to a node, live or recorded. Probes turn what comes from here into facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodecheck.sources.channel import Channel, Json, Recorded, Recorder
+from nodecheck.sources.commands import Commands
+from nodecheck.sources.files import Files
+from nodecheck.sources.interpreter import Interpreter
+from nodecheck.sources.nvml import Nvml
+from nodecheck.sources.process import Process
+
+NAMES = ("files", "process", "commands", "nvml", "interpreter")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything the probes may ask."""
+
+    files: Files
+    process: Process
+    commands: Commands
+    nvml: Nvml
+    interpreter: Interpreter
+
+    @classmethod
+    def over(cls, channels: dict[str, Channel]) -> Sources:
+        """Sources that speak over the given channels, one for each of `NAMES`."""
+        return cls(
+            files=Files(channels["files"]),
+            process=Process(channels["process"]),
+            commands=Commands(channels["commands"]),
+            nvml=Nvml(channels["nvml"]),
+            interpreter=Interpreter(channels["interpreter"]),
+        )
+
+    @classmethod
+    def recorded(cls, recording: dict[str, dict[str, Json]]) -> Sources:
+        """Sources that answer from a recording: question → encoded answer, for each source's name."""
+        return cls.over({name: Recorded(recording.get(name, {})) for name in NAMES})
+
+
+def live_channels(python: str | None = None) -> dict[str, Channel]:
+    """Channels to this machine. `python` is the renter's interpreter, if it was named."""
+    from nodecheck.sources import commands, files, interpreter, nvml, process
+
+    return {
+        "files": files.live(),
+        "process": process.live(),
+        "commands": commands.live(),
+        "nvml": nvml.live(),
+        "interpreter": interpreter.live(python),
+    }
+
+
+def recorders(channels: dict[str, Channel]) -> dict[str, Recorder]:
+    """The same channels, each writing down what it is asked."""
+    return {name: Recorder(channel) for name, channel in channels.items()}
