@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
 
 from nodecheck.facts import Absent, Maybe, Why
-from nodecheck.sources.channel import Channel
+from nodecheck.sources import child
+from nodecheck.sources.channel import Answer, Channel, Live
+from nodecheck.sources.child import Output
+
+__all__ = ["ALLOWED", "Commands", "Output", "live"]
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "dmesg": ("dmesg", "--color=never"),
@@ -16,15 +20,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 """Name → argv. All of them only read."""
 
-
-@dataclass(frozen=True)
-class Output:
-    """What a program that ran to its end printed."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-    seconds: float
+DEADLINE_SECONDS = 5.0
+JOURNAL_DEADLINE_SECONDS = 10.0
+"""A journal on a slow disk needs longer than the others."""
 
 
 class Commands:
@@ -45,7 +43,31 @@ class Commands:
             return answer
         try:
             return Output(
-                int(answer["returncode"]), str(answer["stdout"]), str(answer["stderr"]), float(answer["seconds"])
+                int(answer["returncode"]),
+                str(answer["stdout"]),
+                str(answer["stderr"]),
+                float(answer["seconds"]),
             )
         except (TypeError, KeyError, ValueError):
             return Absent(why=Why.failed, detail=f"an answer of another shape: {str(answer)[:80]}")
+
+
+def live() -> Live:
+    """Programs of this machine, looked up on PATH, with messages in English and in UTF-8 or plain ASCII."""
+    return Live(_answer)
+
+
+def _answer(name: str) -> Answer:
+    output = child.run(
+        ALLOWED[name],
+        deadline_seconds=JOURNAL_DEADLINE_SECONDS if name == "journal" else DEADLINE_SECONDS,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    if isinstance(output, Absent):
+        return output
+    return {
+        "returncode": output.returncode,
+        "stdout": output.stdout,
+        "stderr": output.stderr,
+        "seconds": output.seconds,
+    }
