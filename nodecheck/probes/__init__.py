@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any, Literal
 
 from nodecheck import __version__
-from nodecheck.facts import NOT_ASKED, Absent, Level, Maybe, Node, Why
+from nodecheck.facts import Absent, Level, Maybe, Node, Why
 from nodecheck.probes import host, kernel_log, nvidia, stack, topology, visibility
 from nodecheck.sources import Sources
 from nodecheck.sources.nvml import Survey
@@ -30,19 +31,19 @@ class Probing:
     def __init__(self, sources: Sources, level: Level, notice: Notice | None = None) -> None:
         self._sources = sources
         self._notice = notice or (lambda stage, what: None)
+        self._lock = threading.Lock()
         self._node = Node(taken_at=datetime.now(timezone.utc), tool_version=__version__, level=level)
 
     def run(self) -> Node:
         """Every stage to its end; a stage that breaks leaves `failed` with the reason, and the others go on."""
         s = self._sources
         with ThreadPoolExecutor(max_workers=3, thread_name_prefix="probe") as pool:
-            pool.submit(self._stage, "host", "host", lambda: host.probe(s.files, s.process, s.commands))
-            pool.submit(self._stage, "kernel_log", "kernel_log", lambda: kernel_log.probe(s.files, s.commands))
+            pool.submit(self._stage, "host", lambda: host.probe(s.files, s.process, s.commands))
+            pool.submit(self._stage, "kernel_log", lambda: kernel_log.probe(s.files, s.commands))
             survey: Maybe[Survey] = s.nvml.survey()
-            cards = self._stage("cards", "cards", lambda: nvidia.probe(survey, s.files))
-            pool.submit(self._stage, "topology", "topology", lambda: topology.probe(survey, s.files, cards))
+            cards = self._stage("cards", lambda: nvidia.probe(survey, s.files))
+            pool.submit(self._stage, "topology", lambda: topology.probe(survey, s.files, cards))
             self._stage(
-                "stack",
                 "stack",
                 lambda: stack.probe(survey, s.files, s.process, s.commands, s.interpreter, cards),
             )
@@ -53,7 +54,7 @@ class Probing:
         doors = visibility.probe(self._node, self._sources.files, self._sources.process)
         return self._node.model_copy(update={"doors": doors})
 
-    def _stage(self, stage: Stage, field: str, probe: Callable[[], Any]) -> Any:
+    def _stage(self, stage: Stage, probe: Callable[[], Any]) -> Any:
         self._notice(stage, "started")
         try:
             value = probe()
@@ -61,9 +62,7 @@ class Probing:
         except Exception as error:
             value = Absent(why=Why.failed, detail=f"the {stage} probe broke: {type(error).__name__}: {error}")
             self._notice(stage, "failed")
-        # One assignment of a new frozen document: readers in other threads see the old or the new one.
-        self._node = self._node.model_copy(update={field: value})
+        with self._lock:
+            self._node = self._node.model_copy(update={stage: value})
         return value
 
-
-__all__ = ["NOT_ASKED", "STAGES", "Notice", "Probing", "Stage"]

@@ -1,0 +1,49 @@
+# make accept   check this node (creates .venv, installs nodecheck, names the profile that fits)
+# make test     the tests (installs what they need, a CPU torch among it)
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+.PHONY: accept test lint samples docs bench browser clean
+
+accept: $(STAMPS)/app
+	@$(BIN)/python -m nodecheck.sources.interpreter --has-torch || $(MAKE) --no-print-directory $(STAMPS)/torch
+	$(BIN)/nodecheck accept --profile "$${PROFILE:-$$($(BIN)/nodecheck profiles suggest)}" $(ARGS)
+
+test: $(STAMPS)/dev $(STAMPS)/torch
+	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(STAMPS)/app
+	$(BIN)/python -m nodecheck.judge.docs > docs/findings.md
+
+samples: $(STAMPS)/dev
+	$(BIN)/python reports/build.py
+
+bench: $(STAMPS)/dev
+	$(BIN)/python tests/bench.py
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMPS)/app: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: $(STAMPS)/app
+	$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@touch $@
+
+$(STAMPS)/torch: $(STAMPS)/app constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[torch]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV)
