@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Any, TypeAlias, TypeGuard, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 
@@ -13,6 +14,23 @@ class Fact(BaseModel):
     """Base of everything seen on a node: immutable, strict, and closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_written(cls, value: Any) -> Any:
+        return _writable(value)
+
+
+def _writable(value: Any) -> Any:
+    # JSON has neither: a byte of a file name that is no text (Python hands it on as a lone surrogate), nor a
+    # number that is none.
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return Absent(why=Why.failed, detail=f"the answer was {value}")
+    if isinstance(value, tuple):
+        return tuple(_writable(item) for item in value)
+    return value
 
 
 class Why(str, Enum):

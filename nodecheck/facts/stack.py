@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import FiniteFloat
+
 from nodecheck.facts.base import Fact, Maybe, seen
 
 
@@ -48,7 +50,7 @@ class Torch(Fact):
     available: Maybe[bool] = seen("torch sees a GPU", torch="torch.cuda.is_available()")
     device_count: Maybe[int] = seen("devices torch sees", torch="torch.cuda.device_count()")
     devices: Maybe[tuple[TorchDevice, ...]] = seen("devices", torch="torch.cuda.get_device_properties()")
-    import_seconds: float
+    import_seconds: FiniteFloat
 
 
 class CudaError(Fact):

@@ -40,6 +40,7 @@ def judge(node: Node, profile: Profile, waivers: Mapping[str, str] | None = None
     verdict, reasons = _verdict(findings, named)
     return Judgement(
         profile=profile.name,
+        named=named,
         level=node.level,
         verdict=verdict,
         summary=_summary(verdict, profile, node, findings),

@@ -98,6 +98,8 @@ class Judgement(Fact):
     """A node judged against a profile."""
 
     profile: str
+    named: bool = True
+    """False where the profile was only suggested: then nothing is accepted."""
     level: Level
     verdict: Verdict
     summary: str
