@@ -114,6 +114,17 @@ class Health(Fact):
         "`imex_reset`, `bus_reset`, `system_reboot`",
         nvml="field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (230)",
     )
+    start_seconds: Maybe[float] = seen(
+        "until the driver handed out the card; seconds where persistence mode is off",
+        nvml="duration of nvmlDeviceGetHandleByIndex_v2",
+    )
+    slowest_call: Maybe[str] = seen(
+        "the question about this card that took longest, the handing out left aside",
+        nvml="every call about the card",
+    )
+    slowest_call_seconds: Maybe[float] = seen(
+        "how long that took; `timed_out` where the card stopped answering", nvml="every call about the card"
+    )
 
 
 class Power(Fact):
@@ -209,9 +220,16 @@ class Link(Fact):
     remote_kind: Maybe[str] = seen("`gpu`, `ibmnpu`, `switch`, `unknown`", nvml="nvmlDeviceGetNvLinkRemoteDeviceType")
     remote_pci_address: Maybe[str] = seen("far end", nvml="nvmlDeviceGetNvLinkRemotePciInfo_v2")
     replay_errors: Maybe[int] = seen("DL replay", nvml="nvmlDeviceGetNvLinkErrorCounter, DL_REPLAY")
-    recovery_errors: Maybe[int] = seen("DL recovery", nvml="nvmlDeviceGetNvLinkErrorCounter, DL_RECOVERY")
+    recovery_errors: Maybe[int] = seen(
+        "DL recovery; link recovery events from NVLink 5 on",
+        nvml="nvmlDeviceGetNvLinkErrorCounter, DL_RECOVERY, or field NVLINK_COUNT_LINK_RECOVERY_EVENTS (215)",
+    )
     crc_flit_errors: Maybe[int] = seen("CRC flit", nvml="nvmlDeviceGetNvLinkErrorCounter, DL_CRC_FLIT")
     crc_data_errors: Maybe[int] = seen("CRC data", nvml="nvmlDeviceGetNvLinkErrorCounter, DL_CRC_DATA")
+    effective_errors: Maybe[int] = seen(
+        "errors left after forward error correction (NVLink 5)",
+        nvml="field NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS (219)",
+    )
 
 
 class Fabric(Fact):
@@ -242,8 +260,11 @@ class Card(Fact):
     index: int
     """The source's own number for the card. For display only: CUDA may number the cards otherwise."""
     usable: Maybe[bool] = seen(
-        "the driver hands out the device (False: it is listed but may not be opened)",
+        "the driver hands out the device (False: listed, but not to be opened, lost, or in need of a reset)",
         nvml="nvmlDeviceGetHandleByIndex_v2",
+    )
+    lost: Maybe[bool] = seen(
+        "the driver has lost the device: it fell off the bus", nvml="NVML_ERROR_GPU_IS_LOST, from any call"
     )
     pci_address: Maybe[str] = seen("`0000:1b:00.0`, lower case", nvml="nvmlDeviceGetPciInfo_v3, busId")
     uuid: Maybe[str] = seen("`GPU-…`", nvml="nvmlDeviceGetUUID")

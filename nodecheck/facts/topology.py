@@ -68,6 +68,7 @@ class Topology(Fact):
         "GPUs and NVSwitches on the PCI bus", linux="/sys/bus/pci/devices"
     )
     nvml_count: Maybe[int] = seen("cards that NVML counts", nvml="nvmlDeviceGetCount_v2")
+    nvml_seconds: Maybe[float] = seen("how long all questions to NVML took", nvml="the whole survey")
     excluded: Maybe[tuple[str, ...]] = seen(
         "cards that the driver was told to leave out (PCI addresses)", nvml="nvmlGetExcludedDeviceInfoByIndex"
     )
