@@ -505,6 +505,7 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
             version=_NVIDIA_DRIVER,
             library_version=_NVIDIA_DRIVER,
             cuda_version="13.0",
+            libcuda_version="13.0",
             module="open",
             branch="r580_00",
             confidential_computing=False,
@@ -522,11 +523,18 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
             hip=NOT_PRESENT,
             cudnn="9.19.0" if cards else NOT_PRESENT,
             nccl="2.28.9" if cards else NOT_PRESENT,
+            nccl_loaded=Library(
+                path=f"{site}/nvidia/nccl/lib/libnccl.so.2", version="2.28.9", origin="loaded"
+            )
+            if cards
+            else NOT_PRESENT,
             arch_list=(*arches, spec.arch) if spec and spec.arch not in arches else (arches if cards else ()),
             available=bool(cards),
             device_count=len(cards),
             devices=devices,
             import_seconds=2.9,
+            folders=(f"{site}/torch",),
+            warnings=(),
         ),
         other_torches=(),
         cuda_init=success if cards else Absent(why=Why.not_present, detail="libcuda.so.1 was not found"),
@@ -534,8 +542,9 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
             ContextTest(
                 card=key,
                 ok=True,
+                step="done",
                 error=NOT_PRESENT,
-                context_seconds=0.3,
+                context_seconds=0.3 if cards else NOT_PRESENT,
                 kernel_seconds=0.02,
                 free_bytes=(spec.memory_mib - 1200) * MIB if spec and cards else NOT_SUPPORTED,
             )
@@ -556,6 +565,8 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
         )
         if cards
         else (),
+        preloads=(),
+        nccl_settings=(),
         toolkits=(Toolkit(path="/usr/local/cuda-13.0", version="13.0.2"),) if cards else (),
         environment=(("OMP_NUM_THREADS", "8"),),
         image_hints=("NVIDIA_PRODUCT_NAME=CUDA",) if view == "container" else (),

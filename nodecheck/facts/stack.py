@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import FiniteFloat
-
 from nodecheck.facts.base import Fact, Maybe, seen
 
 
 class Driver(Fact):
-    version: Maybe[str] = seen("kernel module", linux="/proc/driver/nvidia/version", nvml="nvmlSystemGetDriverVersion")
+    version: Maybe[str] = seen(
+        "kernel module", linux="/proc/driver/nvidia/version", nvml="nvmlSystemGetDriverVersion"
+    )
     library_version: Maybe[str] = seen("user-space library", nvml="nvmlSystemGetNVMLVersion")
-    cuda_version: Maybe[str] = seen("highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2")
-    module: Maybe[Literal["open", "proprietary"]] = seen("kernel module flavour", linux="/proc/driver/nvidia/version")
+    cuda_version: Maybe[str] = seen(
+        "highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2"
+    )
+    libcuda_version: Maybe[str] = seen(
+        "CUDA of the libcuda that programs load; above `cuda_version` it is a forward-compatibility package",
+        torch="libcuda.so.1 cuDriverGetVersion",
+    )
+    module: Maybe[Literal["open", "proprietary"]] = seen(
+        "kernel module flavour", linux="/proc/driver/nvidia/version"
+    )
     branch: Maybe[str] = seen("driver branch", nvml="nvmlSystemGetDriverBranch")
-    confidential_computing: Maybe[bool] = seen("GPU confidential computing", nvml="nvmlSystemGetConfComputeState")
+    confidential_computing: Maybe[bool] = seen(
+        "GPU confidential computing", nvml="nvmlSystemGetConfComputeState"
+    )
 
 
 class Interpreter(Fact):
@@ -25,32 +35,53 @@ class Interpreter(Fact):
     """Why this one: `--python`, `the active environment`, `first python3 on PATH that has torch`, …"""
 
 
+class Library(Fact):
+    """A shared library that a program of the renter may pick up."""
+
+    path: str
+    version: Maybe[str] = seen("version in the file name or metadata", linux="file name")
+    origin: str
+    """How it is reached: `LD_LIBRARY_PATH`, `ld.so.cache`, `wheel`, `LD_PRELOAD`, `/etc/ld.so.preload`, or
+    `loaded` (found in torch's process)."""
+
+
 class TorchDevice(Fact):
     """A device in torch's own order."""
 
     index: int
-    name: str
+    name: Maybe[str] = seen("product name", torch="get_device_properties().name")
     uuid: Maybe[str] = seen("`GPU-…`, as NVML writes it", torch="get_device_properties().uuid")
     pci_address: Maybe[str] = seen("`0000:1b:00.0`", torch="get_device_properties().pci_*")
-    capability: str
-    """`9.0`, or `gfx942`."""
-    total_bytes: int
-    multiprocessors: int
+    capability: Maybe[str] = seen("`9.0`, or `gfx942`", torch="get_device_properties().major, minor")
+    total_bytes: Maybe[int] = seen("memory", torch="get_device_properties().total_memory")
+    multiprocessors: Maybe[int] = seen("SMs", torch="get_device_properties().multi_processor_count")
 
 
 class Torch(Fact):
-    version: str
-    path: str
-    debug: bool
+    version: Maybe[str] = seen("version with its build tag, `2.11.0+cu130`", torch="torch.__version__")
+    path: Maybe[str] = seen("folder of the package", torch="torch.__file__")
+    debug: Maybe[bool] = seen("a debug build", torch="torch.version.debug")
     cuda: Maybe[str] = seen("CUDA that torch was built with, `12.8`", torch="torch.version.cuda")
     hip: Maybe[str] = seen("HIP that torch was built with", torch="torch.version.hip")
     cudnn: Maybe[str] = seen("cuDNN", torch="torch.backends.cudnn.version()")
-    nccl: Maybe[str] = seen("NCCL or RCCL that torch uses", torch="torch.cuda.nccl.version()")
-    arch_list: Maybe[tuple[str, ...]] = seen("`sm_90`, `compute_90`, `gfx942`", torch="torch.cuda.get_arch_list()")
+    nccl: Maybe[str] = seen("NCCL or RCCL that torch was built with", torch="torch.cuda.nccl.version()")
+    nccl_loaded: Maybe[Library] = seen(
+        "the NCCL library in torch's process, with the version it gives itself; `not_present` where NCCL is "
+        "linked into torch",
+        torch="/proc/self/maps, ncclGetVersion",
+    )
+    arch_list: Maybe[tuple[str, ...]] = seen(
+        "`sm_90`, `compute_90`, `gfx942`", torch="torch.cuda.get_arch_list()"
+    )
     available: Maybe[bool] = seen("torch sees a GPU", torch="torch.cuda.is_available()")
     device_count: Maybe[int] = seen("devices torch sees", torch="torch.cuda.device_count()")
     devices: Maybe[tuple[TorchDevice, ...]] = seen("devices", torch="torch.cuda.get_device_properties()")
-    import_seconds: FiniteFloat
+    import_seconds: Maybe[float] = seen("time for `import torch`", torch="clock around the import")
+    folders: Maybe[tuple[str, ...]] = seen(
+        "folders on this interpreter's sys.path that hold a torch; the first is the one imported",
+        torch="sys.path",
+    )
+    warnings: Maybe[tuple[str, ...]] = seen("what torch warned of", torch="warnings while it looked for GPUs")
 
 
 class CudaError(Fact):
@@ -68,19 +99,13 @@ class ContextTest(Fact):
     card: str
     """`Card.key`, or `cpu`."""
     ok: Maybe[bool] = seen("the kernel's result was right", torch="a sum of 2^20 integers on the card")
+    step: Maybe[str] = seen(
+        "the step it was in when it ended: `init`, `context`, `import`, `kernel`, `done`", torch="worker"
+    )
     error: Maybe[CudaError] = seen("the CUDA error, if there was one", torch="cuInit, or the exception")
     context_seconds: Maybe[float] = seen("to make the context", torch="first allocation")
     kernel_seconds: Maybe[float] = seen("first kernel, synchronised", torch="first kernel")
     free_bytes: Maybe[int] = seen("free memory as CUDA sees it", torch="torch.cuda.mem_get_info()")
-
-
-class Library(Fact):
-    """A shared library that a program of the renter may pick up."""
-
-    path: str
-    version: Maybe[str] = seen("version in the file name or metadata", linux="file name")
-    origin: str
-    """`LD_LIBRARY_PATH`, `ld.so.cache`, `wheel`, `LD_PRELOAD`."""
 
 
 class Toolkit(Fact):
@@ -98,9 +123,23 @@ class Stack(Fact):
     cuda_init: Maybe[CudaError] = seen("what cuInit(0) says; code 0 is success", torch="libcuda.so.1 cuInit")
     contexts: Maybe[tuple[ContextTest, ...]] = seen("a context and a kernel on every card", torch="worker")
     nccl_libraries: Maybe[tuple[Library, ...]] = seen("NCCL libraries within reach", linux="search paths")
-    driver_libraries: Maybe[tuple[Library, ...]] = seen("libcuda and libnvidia-ml within reach", linux="search paths")
+    driver_libraries: Maybe[tuple[Library, ...]] = seen(
+        "libcuda and libnvidia-ml within reach", linux="search paths"
+    )
+    preloads: Maybe[tuple[Library, ...]] = seen(
+        "libraries put before every program's own, and known interceptors of CUDA in torch's process",
+        linux="LD_PRELOAD, /etc/ld.so.preload",
+        torch="/proc/self/maps",
+    )
+    nccl_settings: Maybe[tuple[tuple[str, str], ...]] = seen(
+        "settings from NCCL's own files, (`NCCL_…`, value); the environment goes before them",
+        linux="/etc/nccl.conf",
+        torch="NCCL_CONF_FILE, or ~/.nccl.conf",
+    )
     toolkits: Maybe[tuple[Toolkit, ...]] = seen("CUDA toolkits", linux="/usr/local/cuda*, CUDA_HOME, nvcc")
     environment: Maybe[tuple[tuple[str, str], ...]] = seen(
         "allow-listed environment, sorted by name", linux="the process's environment"
     )
-    image_hints: Maybe[tuple[str, ...]] = seen("what the container image says of itself", linux="environment, files")
+    image_hints: Maybe[tuple[str, ...]] = seen(
+        "what the container image says of itself", linux="environment, files"
+    )

@@ -53,6 +53,8 @@ class Transcript:
     seconds: float
     cut_off: str
     """Why it was cut off: empty where it ended by itself."""
+    answers: str = ""
+    """What came over the pipe of its own, where it was given one."""
 
 
 def run(
@@ -86,55 +88,83 @@ def collect(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     limit_bytes: int = LIMIT_BYTES,
+    answers: bool = False,
 ) -> Maybe[Transcript]:
     """Like `run`, and keeps what was printed before the child was cut off.
 
     The child gets a session and process group of its own, /dev/null for stdin, and no descriptors of ours. It
     is cut off at the deadline, or earlier after `silence_seconds` without a byte on either stream. Of each
-    stream the last `limit_bytes` are kept, from a line's beginning where something had to go; bytes that are no
-    UTF-8 are replaced.
+    stream the last `limit_bytes` are kept, from a line's beginning where something had to go; bytes that are
+    no UTF-8 are replaced.
+
+    With `answers` the child gets a third pipe for what it has to say, apart from what libraries print; the
+    descriptor's number is the last of its arguments.
     """
     began = time.monotonic()
     ends = began + deadline_seconds
 
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-        )
+    def start() -> tuple[subprocess.Popen[bytes], IO[bytes] | None]:
+        if not answers:
+            return _start(argv, env, cwd), None
+        ours, theirs = os.pipe()
+        pipe = open(ours, "rb", buffering=0)  # noqa: SIM115, PTH123  (a descriptor; closed by whoever gets it)
+        try:
+            return _start([*argv, str(theirs)], env, cwd, theirs), pipe
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            os.close(theirs)
+
+    def too_late(started: tuple[subprocess.Popen[bytes], IO[bytes] | None]) -> None:
+        _abandon(*started)
 
     try:
         # Popen returns only after the exec, which a dead network mount on PATH can hold up.
-        child = within(deadline_seconds, start, late=_abandon)
+        started = within(deadline_seconds, start, late=too_late)
     except FileNotFoundError as error:
         return Absent(why=Why.not_present, detail=f"{argv[0]}: {error.strerror}")
     except PermissionError as error:
         return Absent(why=Why.no_permission, detail=f"{argv[0]}: {error.strerror}")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Absent(why=Why.failed, detail=f"{argv[0]} could not be started: {error}")
-    if isinstance(child, Absent):
-        return child
+    if isinstance(started, Absent):
+        return started
+    child, pipe = started
     assert child.stdout is not None and child.stderr is not None  # noqa: S101  (both are pipes, see above)
 
     with _running_lock:
         _running.add(child)
     out, err = _Tail(child.stdout, limit_bytes), _Tail(child.stderr, limit_bytes)
+    said = _Tail(pipe, LIMIT_BYTES) if pipe else None
     try:
-        cut_off = _listen(child, (out, err), ends, silence_seconds, deadline_seconds)
+        tails = (out, err, said) if said else (out, err)
+        cut_off = _listen(child, tails, ends, silence_seconds, deadline_seconds)
     finally:
-        _abandon(child)
+        _abandon(child, pipe)
     return Transcript(
         returncode=None if cut_off else child.returncode,
         stdout=out.text(),
         stderr=err.text(),
         seconds=time.monotonic() - began,
         cut_off=cut_off,
+        answers=said.text() if said else "",
+    )
+
+
+def _start(
+    argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, *inherited: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        pass_fds=inherited,
+        env=None if env is None else dict(env),
+        cwd=cwd,
     )
 
 
@@ -219,12 +249,12 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _abandon(child: subprocess.Popen[bytes]) -> None:
+def _abandon(child: subprocess.Popen[bytes], pipe: IO[bytes] | None = None) -> None:
     """End the child's group, close our ends of the pipes, leave the reaping to a thread nobody waits for."""
     with _running_lock:
         _end_group(child)
         _running.discard(child)
-    for stream in (child.stdout, child.stderr):
+    for stream in (child.stdout, child.stderr, pipe):
         if stream is not None:
             stream.close()
     if child.poll() is None:

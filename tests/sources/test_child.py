@@ -194,3 +194,28 @@ def test_no_descriptors_and_no_zombies_are_left_behind() -> None:
     while any(t.name == "reaper" for t in threading.enumerate()) and time.monotonic() < ends:
         time.sleep(0.01)
     assert not any(t.name == "reaper" for t in threading.enumerate())
+
+
+def test_answers_come_over_a_pipe_of_their_own_whatever_else_is_printed() -> None:
+    code = "import os, sys; print('noise'); os.write(int(sys.argv[-1]), b'said'); os.write(2, b'more noise')"
+    said = child.collect([*python(code), "word"], deadline_seconds=20, answers=True)
+    assert isinstance(said, Transcript)
+    assert (said.answers, said.stdout, said.stderr) == ("said", "noise\n", "more noise")
+
+
+def test_answers_given_before_the_cut_off_are_kept() -> None:
+    code = "import os, sys, time; os.write(int(sys.argv[-1]), b'half'); time.sleep(60)"
+    said = child.collect(python(code), deadline_seconds=0.5, answers=True)
+    assert isinstance(said, Transcript)
+    assert said.returncode is None
+    assert said.answers == "half"
+
+
+def test_no_descriptor_is_left_open_where_answers_were_wanted() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for argv in (python("pass"), ["/no/such/program"], python("import time; time.sleep(60)")):
+        child.collect(argv, deadline_seconds=0.3, answers=True)
+    assert descriptors() == before
