@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from nodecheck.facts import Absent, Card, Fact, Node, origin
+from nodecheck.facts import Absent, Card, Fact, Node, Why, origin
 from nodecheck.judge.finding import NODE, Cause, Owner, Scalar, Status, Subject
-from nodecheck.profile import Profile
+from nodecheck.profile import CardSpec, Profile
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,20 @@ def rule(
         if id in REGISTRY:
             raise ValueError(f"two rules have the id {id}")
         REGISTRY[id] = Rule(
-            id, title, reads, door, passes, warns, fails, cause, owner, required, meaning, next_step, repeat, judge
+            id,
+            title,
+            reads,
+            door,
+            passes,
+            warns,
+            fails,
+            cause,
+            owner,
+            required,
+            meaning,
+            next_step,
+            repeat,
+            judge,
         )
         return judge
 
@@ -123,6 +136,21 @@ def observe(root: Fact, path: str, source: str) -> Observation:
     return Observation(here, witness)
 
 
+def passed(detail: str, **words: Any) -> Outcome:
+    """The outcome for an answer that is as it should be; `words` are further fields of the outcome."""
+    return Outcome(Status.passed, detail=detail, **words)
+
+
+def warn(detail: str, **words: Any) -> Outcome:
+    """The outcome for an answer that the renter should know of before going on."""
+    return Outcome(Status.warn, detail=detail, **words)
+
+
+def fail(detail: str, **words: Any) -> Outcome:
+    """The outcome for an answer that the bundle must not have."""
+    return Outcome(Status.fail, detail=detail, **words)
+
+
 def unknown(subject: Subject, absent: Absent, **known: Any) -> Outcome:
     """The outcome for a value that could not be seen."""
     return Outcome(Status.unknown, subject, detail=f"Not seen: {absent}.", **known)
@@ -131,6 +159,103 @@ def unknown(subject: Subject, absent: Absent, **known: Any) -> Outcome:
 def skipped(reason: str, subject: Subject = NODE) -> Outcome:
     """The outcome for a question that does not arise here."""
     return Outcome(Status.skipped, subject, detail=reason)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a rule on a card is shown."""
+
+    value: Any
+    """The fact at the rule's path; the card where the rule has no path."""
+    expected: Any
+    """What `expects` says, None where the rule expects nothing of the profile."""
+    card: Card
+    spec: CardSpec
+    profile: Profile
+    node: Node
+
+
+def card_rule(
+    id: str,
+    title: str,
+    *,
+    path: str = "",
+    expects: Callable[[CardSpec], Any] | None = None,
+    unit: str = "",
+    not_supported: str = "",
+    reads: str = "",
+    door: str = "nvml",
+    **words: Any,
+) -> Callable[[Callable[[Look], Outcome]], Callable[[Look], Outcome]]:
+    """Register the decorated function as a rule on the fact at `path` of every card.
+
+    The function's outcome is completed with the card, the observed value and its source, the expected value
+    and the profile's witness. An absent fact is `unknown` without asking the function; one that is
+    `not_supported` is skipped instead where `not_supported` says why that is no loss. A profile that has no
+    card, or whose `expects` gives None, skips the rule. A rule without `path` is shown the card and sees to
+    absent facts itself.
+    """
+
+    def register(look: Callable[[Look], Outcome]) -> Callable[[Look], Outcome]:
+        def of_one(card: Card, node: Node, profile: Profile, spec: CardSpec) -> Outcome:
+            if card.vendor != spec.vendor:
+                return skipped("A card of another vendor than the profile's; see cards.vendor.")
+            expected = expects(spec) if expects else None
+            if expects and expected is None:
+                return skipped(f"The profile {profile.name} does not say.")
+            seen = observe(card, path, card.source) if path else Observation(card, "")
+            known: dict[str, Any] = {
+                "unit": unit,
+                "observed_from": seen.source,
+                "expected": _shown(expected),
+                "expected_from": "" if expected is None else spec.witness,
+            }
+            if isinstance(seen.value, Absent):
+                if not_supported and seen.value.why is Why.not_supported:
+                    return skipped(not_supported)
+                return unknown(NODE, seen.value, **known)
+            outcome = look(Look(seen.value, expected, card, spec, profile, node))
+            blank = {name: value for name, value in known.items() if not getattr(outcome, name)}
+            if path and outcome.observed is None:
+                blank["observed"] = _shown(seen.value)
+            return replace(outcome, **blank)
+
+        def judge(node: Node, profile: Profile) -> Iterator[Outcome]:
+            if profile.card is None:
+                yield skipped(f"The profile {profile.name} has no cards.")
+            elif isinstance(node.cards, Absent):
+                yield unknown(NODE, node.cards)
+            elif not node.cards:
+                yield skipped("There is no card to look at; see cards.listed.")
+            else:
+                for card in node.cards:
+                    yield replace(of_one(card, node, profile, profile.card), subject=of_card(card))
+
+        rule(id, title, reads=reads or _reads(path), door=door, **words)(judge)
+        return look
+
+    return register
+
+
+def _shown(value: Any) -> Scalar | None:
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    return str(value)
+
+
+def _reads(path: str) -> str:
+    """The description and the sources of the field at `path` of a card, for the page of findings."""
+    model: Any = Card
+    description, table = "", dict[str, str]()
+    for name in path.split("."):
+        field = model.model_fields[name]
+        extra = field.json_schema_extra
+        description = field.description or ""
+        table = extra.get("read_from", {}) if isinstance(extra, dict) else {}
+        model = field.annotation
+    return f"{description} ({'; '.join(table.values())})"
 
 
 def each_card(
@@ -151,7 +276,11 @@ def each_card(
             yield answer
             continue
         status, detail = answer
-        shown = seen.value if isinstance(seen.value, (str, int, float, bool)) else str(seen.value)
         yield Outcome(
-            status, of_card(card), detail=detail, observed=shown, observed_from=seen.source, **texts
+            status,
+            of_card(card),
+            detail=detail,
+            observed=_shown(seen.value),
+            observed_from=seen.source,
+            **texts,
         )
