@@ -450,6 +450,7 @@ def _host(profile: Profile, view: View) -> Host:
             sockets=1 if view == "vm" else 2,
             cores=192 if view == "vm" else 96,
             present=192,
+            offline=0,
             affinity=192,
             quota_cpus="unlimited",
             numa_nodes=1 if view == "vm" else 2,
@@ -465,7 +466,12 @@ def _host(profile: Profile, view: View) -> Host:
             transparent_huge_pages="madvise",
             numa_balancing=False,
         ),
-        limits=Limits(memlock_bytes="unlimited", open_files=1048576, processes="unlimited"),
+        limits=Limits(
+            memlock_bytes="unlimited",
+            open_files=1048576,
+            processes="unlimited",
+            cgroup_processes="unlimited",
+        ),
         disks=(
             Disk(
                 mount="/",

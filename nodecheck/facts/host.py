@@ -15,12 +15,15 @@ class Cpu(Fact):
     sockets: Maybe[int] = seen("packages", linux="/sys/devices/system/cpu/cpu*/topology/physical_package_id")
     cores: Maybe[int] = seen("physical cores", linux="/sys/devices/system/cpu/cpu*/topology")
     present: Maybe[int] = seen("logical CPUs online", linux="/sys/devices/system/cpu/online")
+    offline: Maybe[int] = seen("logical CPUs there and switched off", linux="/sys/devices/system/cpu/present")
     affinity: Maybe[int] = seen("logical CPUs this process may run on", linux="sched_getaffinity")
     quota_cpus: Maybe[float | Literal["unlimited"]] = seen(
         "CPU time allowed by cgroup, in CPUs", linux="cpu.max, or cpu.cfs_quota_us / cpu.cfs_period_us"
     )
     numa_nodes: Maybe[int] = seen("NUMA nodes online", linux="/sys/devices/system/node/online")
-    governor: Maybe[str] = seen("frequency governor", linux="/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    governor: Maybe[str] = seen(
+        "frequency governor", linux="/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    )
 
 
 class HostMemory(Fact):
@@ -28,8 +31,8 @@ class HostMemory(Fact):
     available_bytes: Maybe[int] = seen("MemAvailable", linux="/proc/meminfo")
     limit_bytes: Limit = seen("allowed by cgroup", linux="memory.max, or memory.limit_in_bytes")
     swap_bytes: Maybe[int] = seen("SwapTotal", linux="/proc/meminfo")
-    shm_total_bytes: Maybe[int] = seen("/dev/shm size", linux="statvfs /dev/shm")
-    shm_free_bytes: Maybe[int] = seen("/dev/shm free", linux="statvfs /dev/shm")
+    shm_total_bytes: Maybe[int] = seen("/dev/shm size", linux="statvfs /dev/shm")  # noqa: S108
+    shm_free_bytes: Maybe[int] = seen("/dev/shm free", linux="statvfs /dev/shm")  # noqa: S108
     transparent_huge_pages: Maybe[str] = seen(
         "`always`, `madvise`, `never`", linux="/sys/kernel/mm/transparent_hugepage/enabled"
     )
@@ -40,6 +43,7 @@ class Limits(Fact):
     memlock_bytes: Limit = seen("locked memory, soft limit", linux="getrlimit RLIMIT_MEMLOCK")
     open_files: Limit = seen("open files, soft limit", linux="getrlimit RLIMIT_NOFILE")
     processes: Limit = seen("processes and threads, soft limit", linux="getrlimit RLIMIT_NPROC")
+    cgroup_processes: Limit = seen("processes and threads allowed by cgroup", linux="pids.max")
 
 
 class Disk(Fact):
@@ -60,7 +64,7 @@ class Host(Fact):
     boot_command_line: Maybe[str] = seen("kernel command line", linux="/proc/cmdline")
     boot_id: Maybe[str] = seen("changes with every boot", linux="/proc/sys/kernel/random/boot_id")
     uptime_seconds: Maybe[float] = seen("since boot", linux="/proc/uptime")
-    is_root: bool
+    is_root: Maybe[bool] = seen("the tool runs as root", linux="geteuid")
     container: Maybe[str] = seen(
         "`none`, `docker`, `podman`, `kubernetes`, `lxc`, `containerd`, `gvisor`, …",
         linux="/.dockerenv, /run/.containerenv, /proc/1/environ, /proc/self/cgroup, mounts",

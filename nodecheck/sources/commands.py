@@ -1,4 +1,4 @@
-"""The few programs that are asked, by name from a fixed list; no other program and no shell is ever started."""
+"""The few programs that are asked, by name from a fixed list; no other program, and never a shell."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Commands:
     def run(self, name: str) -> Maybe[Output]:
         """Run the program called `name` in `ALLOWED`.
 
-        `not_present` where it is not installed, `timed_out` where it was stuck (it is then abandoned, not waited
-        for). Raises KeyError for a name that is not allowed.
+        `not_present` where it is not installed, `timed_out` where it was stuck (it is then abandoned, not
+        waited for). Raises KeyError for a name that is not allowed.
         """
         ALLOWED[name]
         answer = self._channel.ask(name)
@@ -53,7 +53,7 @@ class Commands:
 
 
 def live() -> Live:
-    """Programs of this machine, looked up on PATH, with messages in English and in UTF-8 or plain ASCII."""
+    """Programs of this machine, looked up on PATH; their messages are asked for in plain English."""
     return Live(_answer)
 
 

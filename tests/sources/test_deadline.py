@@ -16,7 +16,8 @@ def test_a_prompt_call_gives_its_value_and_its_exception() -> None:
 
 
 def test_a_call_that_hangs_is_abandoned_and_its_late_value_is_handed_over() -> None:
-    release, late = threading.Event(), []
+    release = threading.Event()
+    late: list[str] = []
 
     def hang() -> str:
         release.wait(30)
