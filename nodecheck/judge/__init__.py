@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 from nodecheck.facts import NOT_ASKED, Node
 from nodecheck.judge import rules as _rules  # noqa: F401  (registers every rule)
 from nodecheck.judge.finding import Cause, Finding, Judgement, LedgerEntry, Owner, Status, Subject, Verdict
+from nodecheck.judge.roots import with_roots
 from nodecheck.judge.rule import REGISTRY, Outcome, Rule
 from nodecheck.profile import Profile
 
@@ -25,18 +27,29 @@ __all__ = [
 ]
 
 
-def judge(node: Node, profile: Profile, waivers: Mapping[str, str] | None = None, *, named: bool = True) -> Judgement:
+BROKEN_RULE = "nodecheck"
+"""The door that the ledger names where a rule itself broke."""
+
+
+def judge(
+    node: Node, profile: Profile, waivers: Mapping[str, str] | None = None, *, named: bool = True
+) -> Judgement:
     """Judge `node` against `profile`.
 
     `waivers` maps finding ids to the reason for setting their warnings and failures aside. `named` is False
     where the profile was only suggested: then the verdict is at most INCOMPLETE.
+
+    Raises ValueError for a waiver of an id that no finding has. A rule that breaks gives an `unknown`.
     """
     waivers = waivers or {}
-    findings = [
+    strange = sorted(set(waivers) - set(REGISTRY))
+    if strange:
+        raise ValueError(f"no finding has the id {', '.join(strange)}")
+    findings = with_roots(
         _finding(rule, outcome, profile, waivers.get(rule.id))
         for rule in REGISTRY.values()
-        for outcome in rule.judge(node, profile)
-    ]
+        for outcome in _outcomes(rule, node, profile)
+    )
     verdict, reasons = _verdict(findings, named)
     return Judgement(
         profile=profile.name,
@@ -48,6 +61,21 @@ def judge(node: Node, profile: Profile, waivers: Mapping[str, str] | None = None
         findings=tuple(findings),
         ledger=_ledger(node, findings),
     )
+
+
+def _outcomes(rule: Rule, node: Node, profile: Profile) -> Iterator[Outcome]:
+    """What `rule` says. Silence and a fault in the rule are no answer: both are unknown, never a pass."""
+    answered = False
+    try:
+        for outcome in rule.judge(node, profile):
+            answered = True
+            yield outcome
+    except Exception as error:
+        detail = f"This check itself broke, please report it: {type(error).__name__}: {error}"
+        yield Outcome(Status.unknown, detail=detail, door=BROKEN_RULE)
+        return
+    if not answered:
+        yield Outcome(Status.unknown, detail="This check gave no answer, please report it.", door=BROKEN_RULE)
 
 
 def _finding(rule: Rule, outcome: Outcome, profile: Profile, waived: str | None) -> Finding:
@@ -85,7 +113,7 @@ def _verdict(findings: list[Finding], named: bool) -> tuple[Verdict, list[str]]:
     fails = [f for f in counted if f.status is Status.fail]
     holes = [f for f in counted if f.status is Status.unknown and f.required]
     warns = [f for f in counted if f.status is Status.warn]
-    reasons = [f"{f.id} ({f.subject.label}): {f.detail}" for f in (*fails, *holes, *warns)]
+    reasons = [*_reasons(fails, counted), *_reasons(holes, counted), *_reasons(warns, counted)]
     if fails:
         return Verdict.rejected, reasons
     if not any(f.status is Status.passed for f in findings):
@@ -97,6 +125,30 @@ def _verdict(findings: list[Finding], named: bool) -> tuple[Verdict, list[str]]:
     if warns:
         return Verdict.accepted_with_warnings, reasons
     return Verdict.accepted, reasons
+
+
+_CAUSES = tuple(Cause)
+
+
+def _reasons(some: list[Finding], counted: list[Finding]) -> Iterator[str]:
+    """A sentence for each finding that follows from no other; said once where it is the same of several cards."""
+
+    def order(finding: Finding) -> int:
+        return _CAUSES.index(finding.cause) if finding.cause else len(_CAUSES)
+
+    first = [f for f in sorted(some, key=order) if f.root is None]
+    for (finding_id, detail), group in groupby(first, key=lambda f: (f.id, f.detail)):
+        sentence = f"{finding_id} ({_subjects(list(group))}): {detail}"
+        behind = sum(f.root == finding_id for f in counted)
+        if behind:
+            sentence += f" {behind} more follow{'s' if behind == 1 else ''} from it."
+        yield sentence
+
+
+def _subjects(findings: list[Finding]) -> str:
+    if len(findings) > 3:
+        return f"{len(findings)} {findings[0].subject.kind}s"
+    return ", ".join(f.subject.label for f in findings)
 
 
 def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Finding]) -> str:
@@ -118,7 +170,8 @@ def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Find
     )
 
 
-def _ledger(node: Node, findings: list[Finding]) -> tuple[LedgerEntry, ...]:
+def _ledger(node: Node, findings: Iterable[Finding]) -> tuple[LedgerEntry, ...]:
+    """Every door that was tried, then those that findings miss and nobody tried."""
     unseen: dict[str, list[str]] = {}
     for finding in findings:
         if finding.status is Status.unknown and finding.id not in unseen.setdefault(finding.door, []):
@@ -127,10 +180,14 @@ def _ledger(node: Node, findings: list[Finding]) -> tuple[LedgerEntry, ...]:
         LedgerEntry(door=d.name, open=d.open, detail=d.detail, unknown_findings=tuple(unseen.pop(d.name, ())))
         for d in node.doors
     ]
+    broken = unseen.pop(BROKEN_RULE, None)
     entries += [
         LedgerEntry(door=name, open=NOT_ASKED, detail="not tried in this run", unknown_findings=tuple(ids))
         for name, ids in unseen.items()
-        if ids
     ]
+    if broken:
+        detail = "checks that broke by a fault of nodecheck"
+        entries.append(
+            LedgerEntry(door=BROKEN_RULE, open=False, detail=detail, unknown_findings=tuple(broken))
+        )
     return tuple(entries)
-

@@ -75,6 +75,8 @@ class Finding(Fact):
     """A command that shows it again."""
     waived: str | None = None
     """The reason given for setting a warn or fail aside."""
+    root: str | None = None
+    """Id of the finding that this one follows from: mend that one first."""
 
 
 class LedgerEntry(Fact):

@@ -1,0 +1,118 @@
+"""Which trouble explains which: one broken thing shows in many findings, and a report begins with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nodecheck.judge.finding import NODE, Finding, Status, Subject
+
+
+@dataclass(frozen=True)
+class Root:
+    """A finding, and what follows from it on the same card (a finding on the node has to do with every card)."""
+
+    id: str
+    causes: tuple[str, ...] = ()
+    """Ids of warnings and failures that it brings with it."""
+    hides: tuple[str, ...] = ()
+    """Beginnings of the ids of findings that it makes unknown."""
+
+    def explains(self, finding: Finding) -> bool:
+        if finding.status is Status.unknown:
+            return finding.id.startswith(self.hides) or finding.id in self.causes
+        return finding.id in self.causes
+
+
+_CARD_FACTS = (
+    "cards.",
+    "health.",
+    "topology.nvlink.",
+    "topology.pairs.",
+    "topology.fabric.",
+    "topology.nvswitch",
+)
+_CUDA = ("stack.cuda_init", "stack.context", "stack.torch.devices")
+_IDENTITY = (
+    "cards.pci_id",
+    "cards.architecture",
+    "cards.compute_capability",
+    "cards.cores",
+    "cards.memory.total",
+    "cards.memory.bus_width",
+    "cards.uniform",
+)
+_LINKS = (
+    "topology.nvlink.active_links",
+    "topology.nvlink.speed",
+    "topology.nvlink.version",
+    "topology.pairs.nvlink",
+    "topology.pairs.p2p",
+)
+
+ROOTS: tuple[Root, ...] = (
+    Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=_CARD_FACTS),
+    Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=_CARD_FACTS),
+    Root("cards.vendor", causes=("stack.torch.gpu_build", *_CUDA), hides=_CARD_FACTS),
+    Root("cards.count", causes=("cards.count.agreement", "cards.excluded", "stack.torch.devices")),
+    Root("cards.usable", causes=("cards.count.agreement", *_CUDA), hides=(*_CARD_FACTS, "stack.context")),
+    Root("health.responsive", causes=_CUDA, hides=_CARD_FACTS),
+    Root(
+        "cards.model",
+        causes=(
+            *_IDENTITY,
+            *_LINKS,
+            "cards.identity",
+            "cards.power_limit",
+            "cards.clocks.max",
+            "cards.pcie.width",
+            "cards.pcie.generation",
+        ),
+    ),
+    Root("cards.identity", causes=_IDENTITY),
+    Root("cards.mig", causes=("cards.count.agreement", "topology.pairs.p2p", *_CUDA), hides=("health.",)),
+    Root("cards.compute_mode", causes=("stack.context",)),
+    Root("cards.hidden_by_environment", causes=("cards.count.agreement", *_CUDA)),
+    Root("topology.nvlink.disabled_by_driver", causes=(*_LINKS, "topology.fabric.state")),
+    Root("topology.fabric.state", causes=("topology.fabric.health", "topology.pairs.p2p", *_CUDA)),
+    Root("topology.nvlink.active_links", causes=_LINKS),
+    Root("topology.pairs.nvlink", causes=("topology.pairs.p2p",)),
+    Root("stack.cuda_init", causes=_CUDA),
+    Root("cards.processes", causes=("cards.memory.in_use", "cards.idle")),
+    Root("cards.memory.in_use", causes=("cards.memory.unexplained", "cards.idle")),
+)
+"""The deepest first: a finding follows from the first of these that explains it."""
+
+_GRAVITY = {Status.fail: 3, Status.unknown: 2, Status.warn: 1, Status.passed: 0, Status.skipped: 0}
+
+
+def with_roots(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, each trouble and each unknown naming the finding it follows from, if there is one."""
+    all_findings = list(findings)
+    grave: dict[str, list[Finding]] = {}
+    for finding in all_findings:
+        # What is only wanted and was not seen explains nothing: it would take the place of a required hole.
+        counts = finding.required if finding.status is Status.unknown else _GRAVITY[finding.status] > 0
+        if counts and finding.waived is None:
+            grave.setdefault(finding.id, []).append(finding)
+    return [
+        finding.model_copy(update={"root": _root(finding, grave)}) if _GRAVITY[finding.status] else finding
+        for finding in all_findings
+    ]
+
+
+def _root(finding: Finding, grave: dict[str, list[Finding]]) -> str | None:
+    for root in ROOTS:
+        if root.id == finding.id:
+            return None  # only what stands deeper may explain it, so that roots never go in a circle
+        if root.explains(finding) and any(
+            _GRAVITY[other.status] >= _GRAVITY[finding.status] and _related(other.subject, finding.subject)
+            for other in grave.get(root.id, ())
+        ):
+            return root.id
+    return None
+
+
+def _related(one: Subject, other: Subject) -> bool:
+    """Whether two subjects share a card (a pair is named `card+card`); the node has to do with all."""
+    return NODE in (one, other) or bool(set(one.key.split("+")) & set(other.key.split("+")))
