@@ -1,0 +1,408 @@
+"""Runs in the renter's interpreter: which torch is here, what it sees, and whether it can use a card.
+
+Stand-alone: Python >= 3.8, the standard library and torch (>= 2.0) alone; started by its path as
+
+    python stack.py find|describe|context|cpu DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
+
+`find` looks whether there is a torch, without importing it. `describe` says what the driver and torch say of
+themselves. `context` makes a context and runs one tiny kernel on the only card that CUDA_VISIBLE_DEVICES
+leaves; `cpu` runs the same kernel on the CPU.
+
+Answers go to the descriptor, a JSON object a line:
+
+    {"step": "import"}                               what is being done from here on
+    {"item": "version", "value": "2.11.0+cu130"}     an answer; a later one replaces it
+    {"item": "nccl", "error": {"type": …, "message": …, "code": …}}
+
+Every item is asked on its own, so that one broken attribute costs nothing but itself. A hang leaves the name
+of the step, and after DUMP_AFTER_SECONDS the stacks on stderr.
+"""
+
+import sys
+
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[
+        0
+    ]  # this script's folder: the renter's programs do not see it, so neither may the renter's torch
+
+import ctypes
+import faulthandler
+import glob
+import json
+import os
+import re
+import threading
+import time
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+ELEMENTS = 2**20
+"""How many integers the tiny kernel sums: 0 + 1 + … + (ELEMENTS - 1)."""
+
+DRIVER_PATIENCE_SECONDS = 60.0
+"""How long `describe` waits for cuInit before it goes on without it. With persistence mode off, cuInit starts
+every card anew, which takes some seconds a card."""
+
+MESSAGE_CHARACTERS = 2000
+
+OF_INTEREST = re.compile(
+    r"/lib(cuda|nvidia-ml|nccl|rccl|cudart|cudnn|amdhip64|vgpu|cuda-control|vcuda|nvshare|gemhook)[-.\w]*\.so[.\w]*$"
+)
+"""Libraries worth naming when they are found in the process."""
+
+
+class Answers:
+    """The pipe to the parent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        os.set_inheritable(descriptor, False)
+
+    def say(self, line: Dict[str, Any]) -> None:
+        rest = (json.dumps(line, default=str) + "\n").encode("ascii")
+        with self._lock:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+    def step(self, name: str) -> None:
+        self.say({"step": name})
+
+    def value(self, item: str, value: Any) -> None:
+        self.say({"item": item, "value": value})
+
+    def error(self, item: str, error: Dict[str, Any]) -> None:
+        self.say({"item": item, "error": error})
+
+    def ask(self, item: str, question: Callable[[], Any]) -> Any:
+        """Answer `item` with what `question` returns or raises; None where it raised."""
+        try:
+            value = question()
+        except BaseException as error:  # whatever it is, the other items are still to be asked
+            self.error(item, described(error))
+            return None
+        self.value(item, value)
+        return value
+
+
+def described(error: BaseException) -> Dict[str, Any]:
+    """An exception as data; `code` is the CUDA error's number where the exception carries one."""
+    code = getattr(error, "error_code", None)
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:MESSAGE_CHARACTERS],
+        "code": code if type(code) is int else None,
+    }
+
+
+class Driver:
+    """The CUDA driver API by ctypes: it gives the number of an error, where torch gives only its words."""
+
+    def __init__(self) -> None:
+        """Raises OSError where there is no libcuda.so.1."""
+        self.library = ctypes.CDLL("libcuda.so.1")
+
+    def init(self) -> Dict[str, Any]:
+        return self.result(self.library.cuInit(0))
+
+    def result(self, code: int) -> Dict[str, Any]:
+        """A CUresult with its name and text, as the driver gives them."""
+        return {
+            "code": code,
+            "name": self._text("cuGetErrorName", code),
+            "message": self._text("cuGetErrorString", code),
+        }
+
+    def version(self) -> int:
+        """1000 × major + 10 × minor."""
+        number = ctypes.c_int()
+        self.require(self.library.cuDriverGetVersion(ctypes.byref(number)))
+        return number.value
+
+    def devices(self) -> List[Dict[str, Any]]:
+        """UUID and PCI address of each device in CUDA's own order."""
+        count = ctypes.c_int()
+        self.require(self.library.cuDeviceGetCount(ctypes.byref(count)))
+        return [self.device(index) for index in range(count.value)]
+
+    def device(self, index: int) -> Dict[str, Any]:
+        handle = self.handle(index)
+        uuid, address = ctypes.create_string_buffer(16), ctypes.create_string_buffer(64)
+        self.require(self.library.cuDeviceGetUuid(uuid, handle))
+        self.require(self.library.cuDeviceGetPCIBusId(address, 64, handle))
+        return {"uuid": dashed(uuid.raw), "pci_address": address.value.decode("ascii", "replace").lower()}
+
+    def handle(self, index: int) -> ctypes.c_int:
+        handle = ctypes.c_int()
+        self.require(self.library.cuDeviceGet(ctypes.byref(handle), index))
+        return handle
+
+    def retain_context(self) -> Dict[str, Any]:
+        """Make the first device's primary context, the one torch will use, and keep it to the end."""
+        context = ctypes.c_void_p()
+        return self.result(self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.handle(0)))
+
+    def require(self, code: int) -> None:
+        if code != 0:
+            raise DriverError(self.result(code))
+
+    def _text(self, function: str, code: int) -> str:
+        text = ctypes.c_char_p()
+        getattr(self.library, function)(code, ctypes.byref(text))
+        return (text.value or b"").decode("utf-8", "replace")
+
+
+class DriverError(Exception):
+    def __init__(self, result: Dict[str, Any]) -> None:
+        super().__init__("%(name)s: %(message)s" % result)
+        self.error_code = result["code"]
+
+
+def dashed(raw: bytes) -> str:
+    """A UUID as NVML writes it."""
+    digits = raw.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def find(answers: Answers) -> None:
+    answers.ask("executable", lambda: sys.executable)
+    answers.ask("python", lambda: "%d.%d.%d" % sys.version_info[:3])
+    answers.ask("prefix", lambda: sys.prefix)
+    answers.ask("torch", torch_origin)
+
+
+def torch_origin() -> Optional[str]:
+    """The file that `import torch` would load first; None where there is no torch."""
+    from importlib.util import find_spec
+
+    spec = find_spec("torch")
+    # A bare folder called torch is a namespace without a file: no PyTorch.
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def describe(answers: Answers) -> None:
+    answers.step("search")
+    answers.ask("folders", torch_folders)
+    answers.ask("nccl_wheels", nccl_wheels)
+    answers.ask("nccl_settings", nccl_settings)
+
+    answers.step("init")
+    driver, devices = ask_driver(answers)
+
+    answers.step("import")
+    torch, seconds = import_torch(answers)
+    if torch is None:
+        return
+    answers.value("import_seconds", seconds)
+
+    answers.step("attributes")
+    answers.ask("version", lambda: str(torch.__version__))
+    answers.ask("path", lambda: os.path.dirname(torch.__file__))
+    answers.ask("debug", lambda: bool(torch.version.debug))
+    answers.ask("cuda", lambda: torch.version.cuda)
+    answers.ask("hip", lambda: torch.version.hip)
+    answers.ask("arch_list", lambda: arch_list(torch))
+    answers.ask("cudnn", lambda: torch.backends.cudnn.version())
+    answers.ask("nccl", lambda: list(torch.cuda.nccl.version()))
+    answers.ask("libraries", loaded_libraries)
+    answers.ask("nccl_loaded", nccl_loaded)
+
+    answers.step("devices")  # from here on a sick card can hang every call
+    if driver == "silent":
+        answers.error(
+            "available", {"type": "TimeoutError", "message": "cuInit had not returned", "code": None}
+        )
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answers.ask("available", torch.cuda.is_available)
+        count = answers.ask("device_count", torch.cuda.device_count)
+        answers.ask("devices", lambda: [torch_device(torch, index, devices) for index in range(count or 0)])
+    answers.ask("warnings", lambda: [str(warning.message)[:MESSAGE_CHARACTERS] for warning in caught][:20])
+    answers.ask("libraries", loaded_libraries)
+    answers.step("done")
+
+
+def import_torch(answers: Answers) -> Tuple[Any, float]:
+    """torch and the seconds it took, or None (and the answer `import` says why)."""
+    began = time.perf_counter()
+    try:
+        import torch
+    except BaseException as error:  # an ImportError mostly, but also what a half-installed package raises
+        why = described(error)
+        why["missing"] = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        answers.error("import", why)
+        return None, 0.0
+    return torch, time.perf_counter() - began
+
+
+def torch_folders() -> List[str]:
+    folders = [os.path.join(entry, "torch") for entry in sys.path if entry]
+    return [folder for folder in folders if os.path.isfile(os.path.join(folder, "__init__.py"))]
+
+
+def nccl_wheels() -> List[Dict[str, Any]]:
+    """NCCL as packages of its own beside torch: path and the package's version."""
+    found = []
+    for entry in sys.path:
+        for path in glob.glob(os.path.join(glob.escape(entry), "nvidia", "nccl", "lib", "libnccl.so*")):
+            packages = glob.glob(os.path.join(glob.escape(entry), "nvidia_nccl_*.dist-info"))
+            named = re.search(r"-([^-]+)\.dist-info$", packages[0]) if len(packages) == 1 else None
+            found.append({"path": path, "version": named.group(1) if named else None})
+    return found
+
+
+def nccl_settings() -> List[List[str]]:
+    """The user's own NCCL settings, of which only NCCL's variables are read."""
+    path = os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf")
+    if not os.path.isfile(path):
+        return []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(65536)
+    return [
+        list(pair) for pair in re.findall(r"^[ \t]*(NCCL_\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+    ]
+
+
+def ask_driver(answers: Answers) -> Tuple[str, List[Dict[str, Any]]]:
+    """Ask the driver API in a thread: a cuInit that hangs must not cost what torch can say without it.
+
+    Returns `silent` where cuInit has not returned, else `answered`; and the devices, if there are any.
+    """
+    devices: List[Dict[str, Any]] = []
+
+    def talk() -> None:
+        try:
+            driver = Driver()
+        except OSError as error:
+            answers.error("init", dict(described(error), missing=True))
+            return
+        result = answers.ask("init", driver.init)
+        answers.ask("libcuda_version", driver.version)
+        if result and result["code"] == 0:
+            devices.extend(answers.ask("driver_devices", driver.devices) or [])
+
+    thread = threading.Thread(target=talk, name="cuInit", daemon=True)
+    thread.start()
+    thread.join(DRIVER_PATIENCE_SECONDS)
+    return ("silent" if thread.is_alive() else "answered"), list(devices)
+
+
+def arch_list(torch: Any) -> List[str]:
+    # torch.cuda.get_arch_list() may be empty where no card can be used, which is when it matters.
+    flags = getattr(torch._C, "_cuda_getArchFlags", None)
+    return (flags() or "").split() if flags else list(torch.cuda.get_arch_list())
+
+
+def loaded_libraries() -> List[str]:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        paths = {line.split(None, 5)[-1].strip() for line in file if ".so" in line}
+    return sorted(path for path in paths if OF_INTEREST.search(path))
+
+
+def nccl_loaded() -> Optional[Dict[str, Any]]:
+    """The NCCL (or RCCL) library of this process and the version it gives itself; None where it has none."""
+    for path in loaded_libraries():
+        if re.search(r"/lib[nr]ccl\.so", path):
+            version = ctypes.c_int()
+            code = ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version))
+            return {"path": path, "version": version.value if code == 0 else None}
+    return None
+
+
+def torch_device(torch: Any, index: int, devices: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """A device by torch; its UUID and address by the driver API where torch is too old to tell."""
+    properties = torch.cuda.get_device_properties(index)
+    known: Dict[str, Any] = devices[index] if index < len(devices) else {}
+
+    def item(name: str) -> Any:
+        return getattr(properties, name, None)
+
+    def address() -> Optional[str]:
+        if item("pci_bus_id") is None:
+            return known.get("pci_address")
+        return "%04x:%02x:%02x.0" % (
+            item("pci_domain_id") or 0,
+            item("pci_bus_id"),
+            item("pci_device_id") or 0,
+        )
+
+    arch = item("gcnArchName")
+    uuid = item("uuid")
+    return {
+        "index": index,
+        "name": item("name"),
+        "uuid": known.get("uuid") if uuid is None else "GPU-" + str(uuid),
+        "pci_address": address(),
+        "capability": arch.split(":")[0] if arch else "%s.%s" % (item("major"), item("minor")),
+        "total_bytes": item("total_memory"),
+        "multiprocessors": item("multi_processor_count"),
+    }
+
+
+def context(answers: Answers) -> None:
+    if make_context(answers):
+        kernel(answers, "cuda:0")
+
+
+def cpu(answers: Answers) -> None:
+    kernel(answers, "cpu")
+
+
+def kernel(answers: Answers, device: str) -> None:
+    """A sum of integers, whose result is exactly known."""
+    answers.step("import")
+    torch, _ = import_torch(answers)
+    if torch is None:
+        return
+    answers.step("kernel")
+    try:
+        began = time.perf_counter()
+        # .item() waits for the card.
+        total = int(torch.arange(ELEMENTS, dtype=torch.int64, device=device).sum().item())
+        answers.value("kernel_seconds", time.perf_counter() - began)
+    except BaseException as error:
+        answers.error("sum", described(error))
+        return
+    answers.value("sum", {"got": total, "expected": ELEMENTS * (ELEMENTS - 1) // 2})
+    if device != "cpu":
+        answers.ask("free_bytes", lambda: int(torch.cuda.mem_get_info(0)[0]))
+    answers.step("done")
+
+
+def make_context(answers: Answers) -> bool:
+    """Make a context through the driver API, whose errors have numbers; False where the driver refused.
+
+    Without libcuda torch has the word: it may be built for another vendor's cards.
+    """
+    answers.step("init")
+    try:
+        driver = Driver()
+    except OSError as error:
+        answers.error("init", dict(described(error), missing=True))
+        return True
+    result = answers.ask("init", driver.init)
+    if not result or result["code"] != 0:
+        return False
+    answers.step("context")
+    answers.ask("device", lambda: driver.device(0))
+    began = time.perf_counter()
+    result = answers.ask("context", driver.retain_context)
+    answers.value("context_seconds", time.perf_counter() - began)
+    return bool(result and result["code"] == 0)
+
+
+def main() -> None:
+    mode, dump_after, descriptor = sys.argv[1:4]
+    faulthandler.enable(file=2)
+    faulthandler.dump_traceback_later(float(dump_after), file=2)
+    answers = Answers(int(descriptor))
+    {"find": find, "describe": describe, "context": context, "cpu": cpu}[mode](answers)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not through Python's own end: a card that hangs would hang it too, and what was to be said is said.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
