@@ -11,6 +11,18 @@ from nodecheck.sources.interpreter import Interpreter
 from nodecheck.sources.nvml import Nvml
 from nodecheck.sources.process import Process
 
+__all__ = [
+    "NAMES",
+    "Commands",
+    "Files",
+    "Interpreter",
+    "Nvml",
+    "Process",
+    "Sources",
+    "live_channels",
+    "recorders",
+]
+
 NAMES = ("files", "process", "commands", "nvml", "interpreter")
 
 
