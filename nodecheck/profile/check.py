@@ -1,0 +1,313 @@
+"""What is wrong with a merged profile: all of it, each with its key, in one sentence.
+
+Public tools ship thresholds a thousand times too low through a slip of units; these checks are made of such slips.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from nodecheck.profile.lines import Path
+from nodecheck.profile.model import MEASURES, CardSpec, Figure, LinksSpec, Profile
+
+CEILING_FACTOR = 1.1
+"""A figure may pass its datasheet by this much (clocks and rounding); beyond, one of the two is a slip."""
+GROSS_FAULT = 0.5
+"""A derived figure may reject only below this share of typical (or above its inverse)."""
+
+_VENDOR_IDS = {"nvidia": "10de", "amd": "1002"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    path: Path
+    says: str
+    """Follows the key: `must be a whole number, not "8".`"""
+
+
+def shown(value: Any, limit: int = 60, *, quote: bool = True) -> str:
+    """A value of a file as it may stand in a sentence: short, and without what could steer a terminal."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = value if isinstance(value, str) else str(value)
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in cut)
+    return f'"{safe}"' if quote and isinstance(value, str) else safe
+
+
+def check(table: dict[str, Any]) -> tuple[Profile | None, list[Fault]]:
+    """The profile that a merged table describes, and everything that is wrong with it (then there is none)."""
+    faults = list(_unprintable(table, ()))
+    frozen: dict[str, Any] = _frozen(table)
+    try:
+        profile: Profile | None = Profile.model_validate(frozen)
+    except ValidationError as error:
+        profile = None
+        faults += [_translated(detail) for detail in error.errors(include_url=False)]
+    bad = {fault.path[:2] if fault.path[0] == "figures" else fault.path[:1] for fault in faults}
+    if isinstance(frozen.get("card"), dict) and ("card",) not in bad:
+        faults += _card_faults(CardSpec.model_validate(frozen["card"]))
+    if isinstance(frozen.get("links"), dict) and ("links",) not in bad:
+        faults += _links_faults(LinksSpec.model_validate(frozen["links"]))
+    if isinstance(frozen.get("figures"), tuple) and ("figures",) not in bad:
+        for index, figure in enumerate(frozen["figures"]):
+            if ("figures", index) not in bad:
+                faults += _figure_faults(index, Figure.model_validate(figure))
+    if profile is not None:
+        faults += _whole_faults(profile)
+    return (None if faults else profile), faults
+
+
+def _frozen(value: Any) -> Any:
+    """TOML's lists as tuples, which the strict models ask for."""
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return value
+
+
+def _unprintable(value: Any, path: Path) -> Iterator[Fault]:
+    if isinstance(value, str):
+        if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in value):
+            yield Fault(path, "holds control characters.")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _unprintable(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unprintable(item, (*path, index))
+
+
+_WORDS = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "date_type": "must be a date such as 2026-11-30, without quotation marks",
+    "tuple_type": "must be a list",
+    "model_type": "must be a table",
+    "finite_number": "must be a finite number",
+}
+_PATTERNS = {
+    "name": "letters, digits, dot, dash and underscore, beginning with a letter or digit",
+    "pci_ids": "vendor and device as in 10de:2335, in lower case",
+    "architecture": "one lower-case word such as hopper",
+    "compute_capability": "two numbers such as 9.0",
+    "arch": "a compiler's name such as sm_90 or gfx942",
+    "version": "two numbers such as 4.0",
+    "driver_min": "a version such as 570.86.15",
+    "cuda_min": "a version such as 12.8",
+    "size": "a whole number with B, KiB, MiB or GiB, such as 8GiB",
+    "dtype": "torch's name of a type, such as bfloat16",
+    "shape": "m x n x k such as 8192x8192x8192",
+    "required": "a finding's id such as topology.fabric.state",
+    "wanted": "a finding's id such as topology.fabric.state",
+}
+_LIMITS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "less than"),
+}
+
+
+def _translated(detail: ErrorDetails) -> Fault:
+    """pydantic's error as a sentence about a TOML file."""
+    path: Path = detail["loc"]
+    kind, given, context = detail["type"], detail.get("input"), detail.get("ctx", {})
+    key = next((part for part in reversed(path) if isinstance(part, str)), "")
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(key, _keys_at(path[:-1]), n=1, cutoff=0.5)
+        return Fault(path, "no such key" + (f"; did you mean {near[0]}?" if near else "."))
+    if kind == "missing":
+        return Fault(path, "is missing.")
+    if kind == "literal_error":
+        return Fault(path, f"must be {context['expected']}, not {shown(given)}.".replace("'", '"'))
+    if kind == "string_pattern_mismatch":
+        return Fault(path, f"must be {_PATTERNS.get(key, 'written otherwise')}, not {shown(given)}.")
+    if kind in _LIMITS:
+        name, words = _LIMITS[kind]
+        return Fault(path, f"{shown(given)} is not plausible here, {words} {context[name]} is (is the unit right?).")
+    if kind == "string_too_long":
+        return Fault(path, f"longer than {context['max_length']} characters.")
+    if kind == "string_too_short":
+        return Fault(path, "must not be empty.")
+    if kind in ("too_long", "too_short"):
+        bound = "at most" if kind == "too_long" else "at least"
+        count = context["max_length"] if kind == "too_long" else context["min_length"]
+        return Fault(path, f"must have {bound} {count} entries.")
+    return Fault(path, f"{_WORDS.get(kind, detail['msg'])}, not {shown(given)}.")
+
+
+def _keys_at(path: Path) -> list[str]:
+    """The keys that may stand in the table at `path`."""
+    model: Any = Profile
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            return []
+        model = _model_in(field.annotation)
+        if model is None:
+            return []
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation if issubclass(annotation, BaseModel) else None
+    return next((m for m in map(_model_in, typing.get_args(annotation)) if m is not None), None)
+
+
+def _card_faults(card: CardSpec) -> Iterator[Fault]:
+    def fault(key: str, says: str) -> Fault:
+        return Fault(("card", key), says)
+
+    vendor_id = _VENDOR_IDS[card.vendor]
+    for index, pci_id in enumerate(card.pci_ids):
+        if not pci_id.startswith(f"{vendor_id}:"):
+            yield Fault(("card", "pci_ids", index), f"{pci_id} is no {card.vendor} card, whose ids begin {vendor_id}:.")
+    prefix = "sm_" if card.vendor == "nvidia" else "gfx"
+    if not card.arch.startswith(prefix):
+        yield fault("arch", f"{card.arch} is no {card.vendor} card's, which begins {prefix}.")
+    elif card.vendor == "nvidia" and card.arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz") != (
+        card.compute_capability.replace(".", "")
+    ):
+        yield fault("arch", f"{card.arch} does not fit the compute capability {card.compute_capability}.")
+    if card.memory_tolerance_mib > 0.05 * card.memory_mib:
+        yield fault("memory_tolerance_mib", "more than 5 % of memory_mib: another card could pass for this one.")
+    low, high = card.power_limit_min_watts, card.power_limit_watts
+    if low is not None and high is None:
+        yield fault("power_limit_min_watts", "stands without power_limit_watts.")
+    elif low is not None and high is not None and low > high:
+        yield fault("power_limit_min_watts", f"{low:g} is above power_limit_watts, {high:g}.")
+
+
+def _links_faults(links: LinksSpec) -> Iterator[Fault]:
+    def fault(key: str, says: str) -> Fault:
+        return Fault(("links", key), says)
+
+    nvlink = links.interconnect in ("nvlink", "nvlink_pairs")
+    for key in ("version", "links_per_card", "link_speed_mb_per_s", "links_per_pair"):
+        if not nvlink and getattr(links, key) is not None:
+            yield fault(key, f'says something of NVLink where interconnect is "{links.interconnect}".')
+    if links.fabric and links.interconnect != "nvlink":
+        yield fault("fabric", f'a fabric joins every pair, and interconnect is "{links.interconnect}".')
+    if nvlink and not links.peer_to_peer:
+        yield fault("peer_to_peer", "cards joined by NVLink reach each other's memory.")
+    per_card, per_pair = links.links_per_card, links.links_per_pair
+    if per_card is not None and per_pair is not None and per_pair > per_card:
+        yield fault("links_per_pair", f"{per_pair} is more than the card has, {per_card}.")
+
+
+def _figure_faults(index: int, figure: Figure) -> Iterator[Fault]:
+    def fault(key: str, says: str) -> Fault:
+        return Fault(("figures", index, *key.split(".")), says)
+
+    measure = MEASURES.get(figure.measure)
+    if measure is None:
+        near = difflib.get_close_matches(figure.measure, MEASURES, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else f": one of {', '.join(MEASURES)}."
+        yield fault("measure", f"{shown(figure.measure)} is not measured{hint}")
+        return
+    if figure.unit != measure.unit:
+        yield fault("unit", f"{shown(figure.unit)} does not fit {figure.measure}, which is in {measure.unit}.")
+    for key in measure.at:
+        if getattr(figure.at, key) is None:
+            yield fault("at", f"{figure.measure} needs {key}: it holds for exactly one.")
+    for key in ("size", "dtype", "ranks", "shape"):
+        if getattr(figure.at, key) is not None and key not in measure.at:
+            yield fault(f"at.{key}", f"{figure.measure} does not depend on it.")
+    yield from _threshold_faults(figure, measure.more_is_better, fault)
+    for key in ("typical", "warn_below", "fail_below", "warn_above", "fail_above", "ceiling"):
+        value = getattr(figure, key)
+        if value is None:
+            continue
+        if not measure.low <= value <= measure.high:
+            yield fault(
+                key,
+                f"{value:g} {shown(figure.unit, quote=False)} is not plausible for {figure.measure}, "
+                f"{measure.low:g} to {measure.high:g} {measure.unit} is (is the unit right?).",
+            )
+        elif key != "ceiling" and figure.ceiling is not None and value > CEILING_FACTOR * figure.ceiling:
+            yield fault(key, f"{value:g} is more than {CEILING_FACTOR} × the ceiling, {figure.ceiling:g}.")
+
+
+def _threshold_faults(figure: Figure, more_is_better: bool, fault: Any) -> Iterator[Fault]:
+    wrong, right = ("above", "below") if more_is_better else ("below", "above")
+    better = "more" if more_is_better else "less"
+    for level in ("warn", "fail"):
+        if getattr(figure, f"{level}_{wrong}") is not None:
+            yield fault(
+                f"{level}_{wrong}", f"of {figure.measure} {better} is better: write {level}_{right}."
+            )
+    sign = 1 if more_is_better else -1
+    warn: float | None = getattr(figure, f"warn_{right}")
+    fail: float | None = getattr(figure, f"fail_{right}")
+    if warn is None and fail is None:
+        yield fault("typical", f"stands without warn_{right} or fail_{right}, so nothing is asked.")
+    side = "above" if more_is_better else "below"
+    if warn is not None and sign * (warn - figure.typical) > 0:
+        yield fault(f"warn_{right}", f"{warn:g} is {side} typical, {figure.typical:g}.")
+    reference, name = (warn, f"warn_{right}") if warn is not None else (figure.typical, "typical")
+    if fail is not None and sign * (fail - reference) > 0:
+        yield fault(f"fail_{right}", f"{fail:g} is {side} {name}, {reference:g}.")
+    if fail is not None and figure.kind == "derived":
+        bound = figure.typical * (GROSS_FAULT if more_is_better else 1 / GROSS_FAULT)
+        if sign * (fail - bound) > 0:
+            yield fault(
+                f"fail_{right}",
+                f"{fail:g} is {side} {bound:g}: a derived figure may only warn, short of a gross fault.",
+            )
+
+
+def _whole_faults(profile: Profile) -> Iterator[Fault]:
+    """What no section can know by itself. Runs only when every section is right."""
+    both = [finding for finding in profile.wanted if finding in profile.required]
+    if both:
+        yield Fault(("wanted",), f"{both[0]} is both required and wanted.")
+    if profile.abstract:
+        if profile.cards is not None:
+            yield Fault(("cards",), "an abstract profile has no count.")
+        return
+    if profile.cards is None:
+        yield Fault(("cards",), "is missing: say how many with count (0 for a machine without a GPU).")
+        return
+    count = profile.count
+    if count == 0:
+        for section in ("card", "links"):
+            if getattr(profile, section) is not None:
+                yield Fault((section,), "there are no cards, says cards.count.")
+        return
+    for section in ("card", "links"):
+        if getattr(profile, section) is None:
+            yield Fault((section,), "is missing.")
+    if profile.links is not None:
+        if (profile.links.interconnect == "none") != (count == 1):
+            single = "one card has no links" if count == 1 else f"{count} cards are joined somehow"
+            yield Fault(("links", "interconnect"), f"{single}, so it cannot be {shown(profile.links.interconnect)}.")
+        if profile.links.interconnect == "nvlink_pairs" and profile.links.bridged_group > count:
+            yield Fault(("links", "bridged_group"), f"{profile.links.bridged_group} is more than cards.count, {count}.")
+    for index, figure in enumerate(profile.figures):
+        if figure.at.ranks is not None and figure.at.ranks > count:
+            yield Fault(
+                ("figures", index, "at", "ranks"), f"{figure.at.ranks} is more than cards.count, {count}."
+            )
+        if figure.measure.startswith("pairs.") and count < 2:
+            yield Fault(("figures", index, "measure"), f"{figure.measure} needs two cards.")
