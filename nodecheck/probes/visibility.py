@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from nodecheck.facts import Absent, Door, Maybe, Node, Why, known
+from nodecheck.facts import Absent, Door, Maybe, Node, Why
 from nodecheck.probes import isolation, mounts
 from nodecheck.probes.text import parse
 from nodecheck.sources import Files, Process
@@ -164,22 +164,18 @@ def _host(node: Node) -> Answer:
     if isinstance(node.host, Absent):
         return _closed(node.host, {Why.failed: "The machine could not be looked at."})
     container, hypervisor = node.host.container, node.host.virtualization
-    within = (
-        {
-            "none": "No container",
-            "other": "In a container of an unknown kind",
-        }.get(container, f"In a container ({container})")
-        if known(container)
-        else "Container or not is unknown"
-    )
-    on = (
-        {
-            "none": "on the machine itself",
-            "other": "on a virtual machine of an unknown kind: its cards are passed through",
-        }.get(hypervisor, f"on a virtual machine ({hypervisor}): its cards are passed through")
-        if known(hypervisor)
-        else ("and it is unknown whether the machine is virtual")
-    )
+    if isinstance(container, Absent):
+        within = "Container or not is unknown"
+    elif container == "none":
+        within = "No container"
+    else:
+        within = f"In a container ({container})"
+    if isinstance(hypervisor, Absent):
+        on = "and whether the machine is virtual is unknown"
+    elif hypervisor == "none":
+        on = "on the machine itself"
+    else:
+        on = f"on a virtual machine ({hypervisor}), whose cards are passed through"
     return True, f"{within}, {on}."
 
 
@@ -266,8 +262,8 @@ def _root(files: Files, process: Process) -> Answer:
         return _closed(user, {})
     if user != 0:
         return False, (
-            f"Run as an ordinary user (id {user}): PCI configuration space, serial numbers of the machine and "
-            "often the kernel's log take root."
+            f"Run as an ordinary user (id {user}): PCI configuration space, serial numbers of the machine "
+            "and often the kernel's log take root."
         )
     rights = parse(files.read("/proc/self/status"), _effective_rights)
     if isinstance(rights, Absent):
