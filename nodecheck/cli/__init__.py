@@ -1,0 +1,88 @@
+"""The command line: one module a command. Only `typer` is imported here; what a command needs it imports itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from nodecheck import __version__
+from nodecheck.cli import accept, capture, judge, probe, profiles, report
+from nodecheck.cli.exits import Exit, Stop
+
+app = typer.Typer(
+    name="nodecheck",
+    help="Is the GPU node in front of me the node I pay for, and can my PyTorch use it?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("accept")(accept.accept)
+app.command("probe")(probe.probe)
+app.command("judge")(judge.judge)
+app.command("capture")(capture.capture)
+app.add_typer(profiles.app, name="profiles")
+app.add_typer(report.app, name="report")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nodecheck {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and exit with a code of `Exit`; no traceback reaches the user."""
+    try:
+        code = typer.main.get_command(app)(standalone_mode=False)
+        sys.stdout.flush()
+    except Stop as stop:
+        _complain(str(stop))
+        code = stop.code
+    except _CLICK_ERROR as error:
+        if isinstance(error, _USAGE_ERROR):
+            error.show()
+            code = Exit.usage
+        else:
+            _complain(error.format_message())
+            code = Exit.unreadable
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        code = Exit.interrupted
+    except BrokenPipeError:
+        # The reader has gone (`nodecheck … | head`): nothing is left to say, and to nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.accepted
+    except Exception as error:
+        if os.environ.get("NODECHECK_TRACEBACK"):
+            raise
+        _complain(
+            f"internal error: {type(error).__name__}: {error} (this is a bug in nodecheck; run it again with "
+            "NODECHECK_TRACEBACK=1 set and report what it prints)"
+        )
+        code = Exit.internal
+    sys.exit(int(code or 0))
+
+
+# typer carries its own copy of click in newer releases, so the classes are reached through its public exception.
+_USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
+_CLICK_ERROR: type[typer.BadParameter] = _USAGE_ERROR.__bases__[0]
+
+
+def _complain(sentence: str) -> None:
+    # Whatever a node or a file put into the sentence must not steer the terminal.
+    safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
+    print(f"nodecheck: {safe}", file=sys.stderr)

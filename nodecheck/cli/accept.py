@@ -1,0 +1,59 @@
+"""`nodecheck accept`: look, judge, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodecheck.cli.exits import Exit, Stop
+from nodecheck.cli.options import (
+    From,
+    LevelName,
+    ProfileName,
+    Python,
+    Quiet,
+    Strict,
+    Waive,
+    exit_code,
+    judge_node,
+    load_profile,
+    read_waivers,
+)
+
+
+def accept(
+    profile: ProfileName = None,
+    level: LevelName = "quick",
+    recording: From = None,
+    python: Python = None,
+    report_dir: Annotated[
+        Path, typer.Option("--report-dir", help="Where the report's folder is made.", show_default="./reports")
+    ] = Path("reports"),
+    waive: Waive = None,
+    strict: Strict = False,
+    quiet: Quiet = False,
+) -> None:
+    """Check this node against what was rented, and leave a report for a ticket."""
+    from nodecheck.cli.run import Run
+    from nodecheck.report import document, folder, live, terminal
+
+    waivers = read_waivers(waive)
+    if profile is not None:
+        load_profile(profile)  # a profile that cannot be used ends the run before anything is asked
+    run = Run(recording, python, level)
+    with live.display(quiet=quiet) as notice:
+        node = run.probe(notice)
+    chosen, judgement = judge_node(node, profile, waivers)
+    report = document.build(
+        node, chosen, judgement, waivers=waivers, durations=run.durations, interrupted=run.interrupted
+    )
+    try:
+        written = folder.write(report, report_dir, evidence=run.evidence())
+    except folder.WriteError as error:
+        # What was measured is not lost with the disk: it stands on the terminal.
+        terminal.show(report, quiet=quiet)
+        raise Stop(Exit.cannot_write, str(error)) from None
+    terminal.show(report, quiet=quiet, folder=written)
+    raise typer.Exit(Exit.interrupted if run.interrupted else exit_code(judgement, strict))

@@ -1,0 +1,88 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nodecheck.cli.exits import Exit, Stop
+
+if TYPE_CHECKING:
+    from nodecheck.facts import Node
+    from nodecheck.judge import Judgement
+    from nodecheck.profile import Profile
+
+From = Annotated[
+    Path | None,
+    typer.Option("--from", help="Read a recording (made by `nodecheck capture`) instead of this machine."),
+]
+Python = Annotated[
+    Path | None,
+    typer.Option("--python", help="The interpreter whose PyTorch is under test; else the active or first one that has torch."),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", help="What was rented: a name (`nodecheck profiles list`) or a TOML file."),
+]
+LevelName = Annotated[
+    Literal["quick"], typer.Option("--level", help="How much is done to the node: `quick` puts no load on it.")
+]
+"""The same words as `nodecheck.facts.Level`, which is too heavy to import for `--help`; mypy compares the two."""
+Waive = Annotated[
+    list[str] | None,
+    typer.Option("--waive", metavar="ID=REASON", help="Set a warning or failure aside, with a reason that stands in the report."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there are warnings.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict only.")]
+
+
+def load_profile(name: str) -> Profile:
+    """The named profile; `Stop` with one sentence where it cannot be used."""
+    from nodecheck.profile import ProfileError, load
+
+    try:
+        return load(name)
+    except ProfileError as error:
+        raise Stop(Exit.unreadable, str(error)) from None
+
+
+def read_waivers(entries: list[str] | None) -> dict[str, str]:
+    """`ID=REASON` entries as a table; `Stop` for one without a reason or with an id that no rule has."""
+    from nodecheck.judge import REGISTRY
+
+    waivers: dict[str, str] = {}
+    for entry in entries or ():
+        finding_id, _, reason = entry.partition("=")
+        if not reason.strip():
+            raise Stop(Exit.usage, f"--waive {entry!r}: write it as ID=REASON, with a reason")
+        if finding_id not in REGISTRY:
+            raise Stop(Exit.usage, f"--waive {finding_id!r}: no such finding; docs/findings.md lists them")
+        waivers[finding_id] = reason.strip()
+    return waivers
+
+
+def judge_node(node: Node, name: str | None, waivers: dict[str, str]) -> tuple[Profile, Judgement]:
+    """Judge against the named profile, or against the likely one, which cannot accept."""
+    from nodecheck.judge import judge
+    from nodecheck.profile import NO_PROFILE, suggest
+
+    if name is not None:
+        profile = load_profile(name)
+        return profile, judge(node, profile, waivers)
+    likely = suggest(node)
+    profile = load_profile(likely) if likely else NO_PROFILE
+    return profile, judge(node, profile, waivers, named=False)
+
+
+def exit_code(judgement: Judgement, strict: bool) -> Exit:
+    from nodecheck.judge import Verdict
+
+    if judgement.verdict is Verdict.accepted_with_warnings:
+        return Exit.warnings if strict else Exit.accepted
+    return {
+        Verdict.accepted: Exit.accepted,
+        Verdict.rejected: Exit.rejected,
+        Verdict.incomplete: Exit.incomplete,
+    }[judgement.verdict]

@@ -1,0 +1,28 @@
+"""`nodecheck probe`: what is seen, without a judgement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodecheck.cli.options import From, Python
+
+
+def probe(
+    recording: From = None,
+    python: Python = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the facts to this file instead of stdout."),
+    ] = None,
+) -> None:
+    """Print what is seen on the node as JSON facts, for `nodecheck judge` or a program."""
+    from nodecheck.cli.run import Run, write_text
+
+    facts = Run(recording, python).probe().model_dump_json(indent=2) + "\n"
+    if output is None:
+        typer.echo(facts, nl=False)
+    else:
+        write_text(output, facts)
