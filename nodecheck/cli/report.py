@@ -1,0 +1,94 @@
+"""`nodecheck report`: a report shown in another form, and checked."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodecheck.cli.exits import Exit, Stop
+
+if TYPE_CHECKING:
+    from nodecheck.report.document import Report
+
+app = typer.Typer(help="Show a report in another form, or check it.", no_args_is_help=True)
+
+
+class Format(str, Enum):
+    """The names of `nodecheck.report.FORMATS`, which is too heavy to import for `--help`."""
+
+    html = "html"
+    md = "md"
+    json = "json"
+    junit = "junit"
+    terminal = "terminal"
+
+
+ReportPath = Annotated[
+    Path,
+    typer.Argument(metavar="REPORT", help="A report.json, or the folder of a report.", show_default=False),
+]
+
+
+@app.command("render")
+def render(
+    path: ReportPath,
+    form: Annotated[Format, typer.Option("--format", "-f", help="What to make of it.")] = Format.terminal,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
+    ] = None,
+) -> None:
+    """Print a report as HTML, Markdown, JSON, JUnit XML or terminal text."""
+    from nodecheck.report import render as render_as
+    from nodecheck.report import terminal
+
+    report = _load(path)
+    if output is not None:
+        from nodecheck.report.folder import WriteError, write_file
+
+        try:
+            write_file(output, render_as(report, form.value).encode())
+        except WriteError as error:
+            raise Stop(Exit.cannot_write, str(error)) from None
+    elif form is Format.terminal:
+        terminal.show(report)
+    else:
+        typer.echo(render_as(report, form.value), nl=False)
+
+
+@app.command("verify")
+def verify(path: ReportPath) -> None:
+    """Compute a report's hashes again and judge its facts again; exit 2 where anything differs."""
+    from nodecheck.report import folder
+    from nodecheck.report.document import ReportError
+
+    try:
+        result = folder.verify(path)
+    except ReportError as error:
+        raise Stop(Exit.unreadable, str(error)) from None
+    for difference in result.differences:
+        typer.echo(difference)
+    if result.differences:
+        raise typer.Exit(Exit.rejected)
+    typer.echo(f"as it was written: {', '.join(result.checked)}")
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of report.json."""
+    import json
+
+    from nodecheck.report import document
+
+    typer.echo(json.dumps(document.schema(), indent=2))
+
+
+def _load(path: Path) -> Report:
+    from nodecheck.report.document import ReportError, load
+
+    try:
+        return load(path)
+    except ReportError as error:
+        raise Stop(Exit.unreadable, str(error)) from None

@@ -1,0 +1,84 @@
+"""The report as one HTML page that needs nothing else: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from nodecheck.facts import Absent, known
+from nodecheck.judge import Status
+from nodecheck.report import view
+from nodecheck.report.document import Report
+from nodecheck.report.drawing import drawing
+from nodecheck.report.text import plain, plural, shown, size
+
+TEMPLATE = "report.html.j2"
+_MOST_EVENTS = 200
+"""Kernel log events shown; all of them stand in report.json."""
+_MOST_FACTS_CHARACTERS = 300_000
+
+
+def render(report: Report) -> str:
+    """The page, under 1 MB for eight cards. Every text is escaped where it is put in, and made `plain`."""
+    judgement = report.judgement
+    return (
+        _environment()
+        .from_string(files("nodecheck.report").joinpath(TEMPLATE).read_text("utf-8"))
+        .render(
+            report=report,
+            judgement=judgement,
+            node=report.facts,
+            profile=report.profile,
+            drawing=drawing(report),
+            matrix=view.matrix(report.facts),
+            sections=view.sections(judgement),
+            waived=view.waived(judgement),
+            missed=view.missed(judgement),
+            passed=view.with_status(judgement, Status.passed),
+            skipped=view.with_status(judgement, Status.skipped),
+            facts=_record(report),
+            view=view,
+            Status=Status,
+            most_events=_MOST_EVENTS,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    )
+    environment.filters.update(shown=shown, size=_size, plural=plural)
+    environment.tests.update(absent=lambda value: isinstance(value, Absent), known=known)
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What every `{{ … }}` of the template goes through before it is escaped."""
+    if isinstance(value, Markup):
+        return value
+    return plain(value) if isinstance(value, str) else shown(value)
+
+
+def _size(value: Any) -> str:
+    return size(value) if isinstance(value, int) else shown(value)
+
+
+def _record(report: Report) -> list[tuple[str, str]]:
+    """Every fact by section, a text each, cut where a page would become too large to send."""
+    left = _MOST_FACTS_CHARACTERS
+    sections = []
+    for title, lines in view.facts(report.facts):
+        text = ""
+        for number, line in enumerate(lines):
+            if len(line) > left:
+                text += f"… {len(lines) - number} more lines in report.json"
+                left = 0
+                break
+            left -= len(line)
+            text += f"{line}\n"
+        sections.append((title, text))
+    return sections

@@ -1,0 +1,248 @@
+"""The report on a terminal: the verdict first, everything readable at 80 columns without colour."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from nodecheck.facts import Absent, Card
+from nodecheck.judge import Finding, Judgement, LedgerEntry, Status, Verdict
+from nodecheck.report import document, view
+from nodecheck.report.document import Report
+from nodecheck.report.folder import Written
+from nodecheck.report.text import plain, shown
+
+_WIDEST = 120
+"""Columns; longer lines are hard to read."""
+
+_STYLES = {
+    Status.passed: "green",
+    Status.warn: "yellow",
+    Status.fail: "bold red",
+    Status.unknown: "magenta",
+    Status.skipped: "dim",
+}
+_VERDICTS = {
+    Verdict.accepted: "bold green",
+    Verdict.accepted_with_warnings: "bold yellow",
+    Verdict.rejected: "bold red",
+    Verdict.incomplete: "bold magenta",
+}
+_LINKS = {"nvlink": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
+
+
+def render(report: Report) -> str:
+    """The report as text, 80 columns wide and without colour."""
+    stream = io.StringIO()
+    _print(report, Console(file=stream, width=80, color_system=None, force_terminal=False), None)
+    return stream.getvalue()
+
+
+def show(report: Report, *, quiet: bool = False, folder: Written | None = None) -> None:
+    """The report on stdout, and where it lies; the verdict alone where `quiet`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A locale without our signs (×, –) costs the signs, not the report.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if quiet:
+        print(plain(report.judgement.summary))
+        return
+    console = Console(file=sys.stdout)
+    console.width = min(console.width, _WIDEST)
+    _print(report, console, folder)
+
+
+def _print(report: Report, console: Console, folder: Written | None) -> None:
+    for block in (*_blocks(report), *_place(folder)):
+        console.print(block, highlight=False, markup=False, emoji=False, crop=False)
+
+
+def _place(folder: Written | None) -> Iterator[RenderableType]:
+    if folder is None:
+        return
+    yield _heading("Report")
+    for name in ("report.html", "report.md", "report.json"):
+        if name == document.FILE or name in folder.report.parts:
+            yield _whole(f"{folder.path / name}")
+    yield _whole(f"SHA-256 of report.json: {folder.sha256}")
+    for trouble in folder.unrendered:
+        yield _text(f"could not be written: {trouble}", "yellow")
+
+
+def _blocks(report: Report) -> Iterator[RenderableType]:
+    judgement = report.judgement
+    yield _text(judgement.summary, _VERDICTS[judgement.verdict])
+    yield _text(report.profile.title)
+    yield _text(view.basis(report), "dim")
+    if report.interrupted:
+        yield _text("The run was interrupted: what had not been asked by then is unknown.", "bold magenta")
+    yield _heading("Cards")
+    yield _cards(report)
+    if len(report.facts.known_cards) > 1:
+        yield _heading("Links")
+        yield from _links(report)
+    for section in view.sections(judgement):
+        yield _heading(section.title)
+        for group in section.groups:
+            yield from _group(group)
+    if waived := view.waived(judgement):
+        yield _heading("Set aside by waiver")
+        for group in waived:
+            yield from _group(group)
+    yield _heading("Doors to the node")
+    yield from _ledger(judgement)
+
+
+def _cards(report: Report) -> RenderableType:
+    cards = report.facts.cards
+    if isinstance(cards, Absent):
+        return _text(f"  {shown(cards)}")
+    if not cards:
+        return _text("  none")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for title, right in (
+        ("GPU", True),
+        ("PCI address", False),
+        ("name", False),
+        ("MiB", True),
+        ("W", True),
+        ("NVLinks", True),
+        ("PCIe gen", False),
+        ("°C", True),
+        ("state", False),
+    ):
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "name")
+    for card in cards:
+        status = view.card_status(report.judgement, card.key)
+        table.add_row(
+            str(card.index),
+            _text(_short(card.pci_address)),
+            _text(_short(card.identity.name)),
+            _text(_short(_mebibytes(card))),
+            _text(_short(card.power.limit_watts)),
+            _text(_short(card.active_links)),
+            _text(_pcie(card)),
+            _text(_short(card.temperature.gpu_celsius)),
+            _text(view.STATUSES[status], _STYLES[status]),
+        )
+    return table
+
+
+def _mebibytes(card: Card) -> int | Absent:
+    total = card.memory.total_bytes
+    return total if isinstance(total, Absent) else total // 1024**2
+
+
+def _pcie(card: Card) -> str:
+    # Both generations: the one of now falls when the card idles.
+    pcie = card.pcie
+    return f"×{_short(pcie.width)} {_short(pcie.generation)}/{_short(pcie.max_generation)}"
+
+
+def _short(value: object) -> str:
+    return "?" if isinstance(value, Absent) else shown(value)
+
+
+def _links(report: Report) -> Iterator[RenderableType]:
+    table = view.matrix(report.facts)
+    if isinstance(table, Absent):
+        yield _text(f"  {shown(table)}")
+        return
+    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    grid.add_column("")
+    for label in table.labels:
+        grid.add_column(label, no_wrap=True)
+    for label, row in zip(table.labels, table.rows, strict=True):
+        grid.add_row(Text(label, "dim"), *(Text(cell.text, _LINKS[cell.kind]) for cell in row))
+    yield grid
+    yield _text("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
+
+
+def _group(group: view.Group) -> Iterator[RenderableType]:
+    first = group.first
+    line = Text(f"{view.STATUSES[first.status]:8}", _STYLES[first.status])
+    line.append(plain(first.title), "bold")
+    line.append(f"  {plain(first.id)}", "dim")
+    if first.owner is not None:
+        line.append(f"  for {view.OWNERS[first.owner]} to mend", "dim")
+    yield line
+    for row in group.rows:
+        yield _indent(f"{row.subjects}: {row.first.detail}")
+        if told := _observed(row.first):
+            yield _indent(told, "dim", by=4)
+    if first.waived is not None:
+        yield _indent(f"Set aside: {first.waived}")
+        return
+    if first.root is not None:
+        yield _indent(f"Follows from {first.root}; mend that first.")
+        return
+    for title, words in (("Means", first.meaning), ("Next", first.next_step)):
+        if words:
+            yield _indent(f"{title}: {words}")
+    if first.repeat:
+        yield _whole(f"  Again: {first.repeat}")
+
+
+def _observed(finding: Finding) -> str:
+    parts = []
+    if finding.observed is not None:
+        parts.append(f"observed {shown(finding.observed, finding.unit)} ({finding.observed_from})")
+    if finding.expected is not None:
+        source = f" ({finding.expected_from})" if finding.expected_from else ""
+        parts.append(f"expected {shown(finding.expected, finding.unit)}{source}")
+    return "; ".join(parts)
+
+
+def _ledger(judgement: Judgement) -> Iterator[RenderableType]:
+    opened = [entry.door for entry in judgement.ledger if entry.open is True]
+    if opened:
+        yield _text(f"open: {', '.join(opened)}")
+    for entry in judgement.ledger:
+        if entry.open is not True:
+            yield from _closed(entry)
+    seen = {finding for entry in judgement.ledger if entry.open is True for finding in entry.unknown_findings}
+    if seen:
+        yield _text(f"unknown behind open doors: {', '.join(sorted(seen))}")
+
+
+def _closed(entry: LedgerEntry) -> Iterator[RenderableType]:
+    state = "closed" if entry.open is False else shown(entry.open)
+    line = Text(f"{plain(entry.door)}: {state}", "magenta")
+    line.append(f": {plain(entry.detail)}", "")
+    yield line
+    if entry.unknown_findings:
+        yield _indent(f"unknown by that: {', '.join(entry.unknown_findings)}", "dim")
+
+
+def _heading(title: str) -> RenderableType:
+    return Text(f"\n{title}", "bold underline")
+
+
+class _Indented:
+    """Text that keeps its distance from the edge on every line, without blanks at their ends."""
+
+    def __init__(self, words: str, style: str, by: int) -> None:
+        self._words, self._style, self._by = plain(words), style, by
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        margin = " " * self._by
+        for line in Text(self._words, self._style).wrap(console, max(options.max_width - self._by, 10)):
+            line.rstrip()
+            yield Text(margin).append(line)
+
+
+def _indent(words: str, style: str = "", by: int = 2) -> RenderableType:
+    return _Indented(words, style, by)
+
+
+def _whole(words: str) -> RenderableType:
+    # Never broken, so that a command or a path can be copied.
+    return Text(plain(words), no_wrap=True, overflow="ignore")
+
+
+def _text(words: str, style: str = "") -> Text:
+    return Text(plain(words), style)

@@ -1,0 +1,56 @@
+"""How facts read in every report: values with units, absences with reasons, foreign text made harmless."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodecheck.facts import Absent, Fact
+
+LONGEST = 2000
+"""Characters shown of one text; the whole of it stands in report.json."""
+
+
+def plain(text: str, limit: int = LONGEST) -> str:
+    """`text` on one line, with nothing in it that could steer a terminal, a page or the eye.
+
+    Control characters, direction marks, zero-width and other unprintable characters are written out (`\\x1b`,
+    `\\u202e`), so that nothing is lost and nothing acts.
+    """
+    cut = text[:limit]
+    if not cut.isprintable():
+        cut = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+    return cut if len(text) <= limit else f"{cut} … ({len(text) - limit} more characters in report.json)"
+
+
+def shown(value: Any, unit: str = "") -> str:
+    """A fact as people read it, plain: `143771 MiB`, `yes`, `none`, `not seen (no permission)`."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, Absent):
+        return plain(f"not seen ({value})")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if unit in ("B", "bytes") and isinstance(value, (int, float)):
+        return size(value)
+    if isinstance(value, float):
+        value = f"{value:.6g}"
+    elif isinstance(value, (tuple, list)):
+        value = ", ".join(shown(item) for item in value) or "none"
+    elif isinstance(value, Fact):
+        value = ", ".join(f"{name} {shown(field)}" for name, field in value)
+    return plain(f"{value} {unit}".rstrip())
+
+
+def size(count: float) -> str:
+    """A number of bytes in binary units, `140.4 GiB`; small counts in bytes."""
+    amount, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(amount) < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.4g} {unit}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 card`, `2 cards`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
