@@ -1,6 +1,7 @@
 """What is wrong with a merged profile: all of it, each with its key, in one sentence.
 
-Public tools ship thresholds a thousand times too low through a slip of units; these checks are made of such slips.
+Public tools ship thresholds a thousand times too low through a slip of units; these checks are made of such
+slips.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import difflib
 import types
 import typing
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,12 +45,14 @@ def shown(value: Any, limit: int = 60, *, quote: bool = True) -> str:
         return str(value).lower()
     text = value if isinstance(value, str) else str(value)
     cut = text if len(text) <= limit else text[:limit] + "…"
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in cut)
+    safe = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "replace").decode("ascii") for c in cut
+    )
     return f'"{safe}"' if quote and isinstance(value, str) else safe
 
 
 def check(table: dict[str, Any]) -> tuple[Profile | None, list[Fault]]:
-    """The profile that a merged table describes, and everything that is wrong with it (then there is none)."""
+    """The profile that a merged table describes, or none, and everything that is wrong with it."""
     faults = list(_unprintable(table, ()))
     frozen: dict[str, Any] = _frozen(table)
     try:
@@ -69,6 +72,17 @@ def check(table: dict[str, Any]) -> tuple[Profile | None, list[Fault]]:
     if profile is not None:
         faults += _whole_faults(profile)
     return (None if faults else profile), faults
+
+
+def unknown_findings(profile: Profile, known: Collection[str]) -> Iterator[str]:
+    """A sentence for each id in `required` and `wanted` that no rule has, so that it would do nothing."""
+    for key in ("required", "wanted"):
+        for finding in getattr(profile, key):
+            if finding not in known:
+                near = difflib.get_close_matches(finding, known, n=1)
+                yield f"{key}: there is no finding {finding}" + (
+                    f"; did you mean {near[0]}?" if near else "."
+                )
 
 
 def _frozen(value: Any) -> Any:
@@ -141,7 +155,9 @@ def _translated(detail: ErrorDetails) -> Fault:
         return Fault(path, f"must be {_PATTERNS.get(key, 'written otherwise')}, not {shown(given)}.")
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
-        return Fault(path, f"{shown(given)} is not plausible here, {words} {context[name]} is (is the unit right?).")
+        return Fault(
+            path, f"{shown(given)} is not plausible here, {words} {context[name]} is (is the unit right?)."
+        )
     if kind == "string_too_long":
         return Fault(path, f"longer than {context['max_length']} characters.")
     if kind == "string_too_short":
@@ -182,7 +198,10 @@ def _card_faults(card: CardSpec) -> Iterator[Fault]:
     vendor_id = _VENDOR_IDS[card.vendor]
     for index, pci_id in enumerate(card.pci_ids):
         if not pci_id.startswith(f"{vendor_id}:"):
-            yield Fault(("card", "pci_ids", index), f"{pci_id} is no {card.vendor} card, whose ids begin {vendor_id}:.")
+            yield Fault(
+                ("card", "pci_ids", index),
+                f"{pci_id} is no {card.vendor} card, whose ids begin {vendor_id}:.",
+            )
     prefix = "sm_" if card.vendor == "nvidia" else "gfx"
     if not card.arch.startswith(prefix):
         yield fault("arch", f"{card.arch} is no {card.vendor} card's, which begins {prefix}.")
@@ -191,7 +210,9 @@ def _card_faults(card: CardSpec) -> Iterator[Fault]:
     ):
         yield fault("arch", f"{card.arch} does not fit the compute capability {card.compute_capability}.")
     if card.memory_tolerance_mib > 0.05 * card.memory_mib:
-        yield fault("memory_tolerance_mib", "more than 5 % of memory_mib: another card could pass for this one.")
+        yield fault(
+            "memory_tolerance_mib", "more than 5 % of memory_mib: another card could pass for this one."
+        )
     low, high = card.power_limit_min_watts, card.power_limit_watts
     if low is not None and high is None:
         yield fault("power_limit_min_watts", "stands without power_limit_watts.")
@@ -227,7 +248,9 @@ def _figure_faults(index: int, figure: Figure) -> Iterator[Fault]:
         yield fault("measure", f"{shown(figure.measure)} is not measured{hint}")
         return
     if figure.unit != measure.unit:
-        yield fault("unit", f"{shown(figure.unit)} does not fit {figure.measure}, which is in {measure.unit}.")
+        yield fault(
+            "unit", f"{shown(figure.unit)} does not fit {figure.measure}, which is in {measure.unit}."
+        )
     for key in measure.at:
         if getattr(figure.at, key) is None:
             yield fault("at", f"{figure.measure} needs {key}: it holds for exactly one.")
@@ -254,9 +277,7 @@ def _threshold_faults(figure: Figure, more_is_better: bool, fault: Any) -> Itera
     better = "more" if more_is_better else "less"
     for level in ("warn", "fail"):
         if getattr(figure, f"{level}_{wrong}") is not None:
-            yield fault(
-                f"{level}_{wrong}", f"of {figure.measure} {better} is better: write {level}_{right}."
-            )
+            yield fault(f"{level}_{wrong}", f"of {figure.measure} {better} is better: write {level}_{right}.")
     sign = 1 if more_is_better else -1
     warn: float | None = getattr(figure, f"warn_{right}")
     fail: float | None = getattr(figure, f"fail_{right}")
@@ -301,9 +322,14 @@ def _whole_faults(profile: Profile) -> Iterator[Fault]:
     if profile.links is not None:
         if (profile.links.interconnect == "none") != (count == 1):
             single = "one card has no links" if count == 1 else f"{count} cards are joined somehow"
-            yield Fault(("links", "interconnect"), f"{single}, so it cannot be {shown(profile.links.interconnect)}.")
+            yield Fault(
+                ("links", "interconnect"), f"{single}, so it cannot be {shown(profile.links.interconnect)}."
+            )
         if profile.links.interconnect == "nvlink_pairs" and profile.links.bridged_group > count:
-            yield Fault(("links", "bridged_group"), f"{profile.links.bridged_group} is more than cards.count, {count}.")
+            yield Fault(
+                ("links", "bridged_group"),
+                f"{profile.links.bridged_group} is more than cards.count, {count}.",
+            )
     for index, figure in enumerate(profile.figures):
         if figure.at.ranks is not None and figure.at.ranks > count:
             yield Fault(

@@ -15,7 +15,8 @@ MAX_DEPTH = 8
 """Dotted keys deeper than this are no profile, and they cost `tomllib` time quadratic in their depth."""
 
 _KEY = re.compile(
-    r"""[ \t]*(?:(?P<bare>[A-Za-z0-9_-]+)|"(?P<basic>(?:[^"\\\n]|\\.)*)"|'(?P<literal>[^'\n]*)')[ \t]*(?P<dot>\.?)"""
+    r"""[ \t]*(?:(?P<bare>[A-Za-z0-9_-]+)|"(?P<basic>(?:[^"\\\n]|\\.)*)"|'(?P<literal>[^'\n]*)')"""
+    r"""[ \t]*(?P<dot>\.?)"""
 )
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _PLAIN = re.compile(r"""[^"'#\[\]{}\n]+""")

@@ -40,17 +40,17 @@ class _File:
 
     @property
     def label(self) -> str:
-        return shown(self.path.name, 80)
+        return _label(self.path)
 
 
 def load(name_or_path: str, *, allow_abstract: bool = False) -> Profile:
     """The profile of this name among the shipped ones, or from a path (with a `/`, or ending in `.toml`).
 
-    Raises ProfileError, whose `problems` name file, key and line. A card's or board's file (`abstract`) is an error
-    unless `allow_abstract`: nothing can be accepted by it.
+    Raises ProfileError, whose `problems` name file, key and line. A card's or board's file (`abstract`) is an
+    error unless `allow_abstract`: nothing can be accepted by it.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
-        profile = _load(Path(name_or_path).expanduser())
+        profile = _load(Path(name_or_path))
     else:
         profile = _shipped(name_or_path)
     if profile.abstract and not allow_abstract:
@@ -96,17 +96,22 @@ def _shipped(name: str) -> Profile:
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ProfileError(
-            f"There is no profile {shown(name)}{hint} (`nodecheck profiles list` names them; a file of your own "
-            "is given by its path)."
+            f"There is no profile {shown(name)}{hint} (`nodecheck profiles list` names them; a file of your "
+            "own is given by its path)."
         )
     return _load(path)
+
+
+def parse(text: str, name: str) -> Profile:
+    """The profile in a TOML text that stands in no file; `name` takes the file's place in a ProfileError."""
+    return _merge_and_check([_parsed(Path(name), text.encode())])
 
 
 def _load(path: Path) -> Profile:
     try:
         return _merge_and_check(_chain(path))
     except RecursionError:
-        raise ProfileError(f"{shown(path.name, 80)}: nested too deeply for a profile.") from None
+        raise ProfileError(f"{_label(path)}: nested too deeply for a profile.") from None
 
 
 def _chain(path: Path) -> list[_File]:
@@ -123,8 +128,8 @@ def _chain(path: Path) -> list[_File]:
             near = difflib.get_close_matches(extends, [p.stem for p in _folder().glob("*.toml")], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ProfileError(
-                f"{where}: there is no {shown(extends)}{hint} (a shipped profile's name, or the name of a .toml file "
-                "in the same folder)."
+                f"{where}: there is no {shown(extends)}{hint} (a shipped profile's name, or the name of a "
+                ".toml file in the same folder)."
             )
         if parent.resolve() in seen:
             raise ProfileError(f"{where}: {shown(extends)} builds on this file again.")
@@ -143,8 +148,12 @@ def _parent(child: Path, extends: str) -> Path | None:
     return beside if plain and beside.is_file() else None
 
 
+def _label(path: Path) -> str:
+    return shown(path.name or str(path), 80, quote=False)
+
+
 def _read(path: Path) -> _File:
-    label = shown(path.name, 80)
+    label = _label(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ProfileError(f"{label}: not a file.")
@@ -155,6 +164,11 @@ def _read(path: Path) -> _File:
         raise ProfileError(f"{label}: cannot be read ({reason.lower()}).") from None
     if len(data) > MAX_BYTES:
         raise ProfileError(f"{label}: larger than {MAX_BYTES // 2**20} MiB, so it is no profile.")
+    return _parsed(path, data)
+
+
+def _parsed(path: Path, data: bytes) -> _File:
+    label = _label(path)
     try:
         text = data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -232,8 +246,8 @@ def _merge_figures(
         else:
             line = file.lines.get(("figures", index), file.lines.get(("figures",), 1))
             problems.append(
-                f"{file.label}, line {line}: figures[{index + 1}]: {shown(figure.get('measure'))} stands here twice "
-                "with the same `at`."
+                f"{file.label}, line {line}: figures[{index + 1}]: {shown(figure.get('measure'))} stands "
+                "here twice with the same `at`."
             )
     return problems
 
@@ -241,12 +255,10 @@ def _merge_figures(
 def _same_figure(a: Any, b: Any) -> bool:
     if not isinstance(a, dict) or not isinstance(b, dict) or "measure" not in a:
         return False
-    return a["measure"] == b.get("measure") and a.get("at", {}) == b.get("at", {})
+    return bool(a["measure"] == b.get("measure") and a.get("at", {}) == b.get("at", {}))
 
 
-def _sentence(
-    path: lines.Path, says: str, chain: list[_File], origins: list[tuple[_File, int]]
-) -> str:
+def _sentence(path: lines.Path, says: str, chain: list[_File], origins: list[tuple[_File, int]]) -> str:
     """`file, line N: key: what is wrong`, where the file is the one the value came from."""
     files = chain
     if len(path) > 1 and path[0] == "figures" and isinstance(path[1], int) and path[1] < len(origins):

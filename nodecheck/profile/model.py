@@ -1,4 +1,4 @@
-"""What stands in a profile. Ranges here are those of plausible units: `memory_mib = 141` is a slip, not a card."""
+"""What stands in a profile. Ranges are those of plausible units: `memory_mib = 141` is a slip, not a card."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class LinksSpec(Sourced):
     fabric: bool = False
     """Whether the cards join an NVSwitch fabric, so that the fabric manager must have finished."""
     peer_to_peer: bool = True
-    """Whether cards must reach each other's memory (GeForce cards do not, and over PCIe the platform decides)."""
+    """Whether cards must reach each other's memory (GeForce cards do not; over PCIe the platform decides)."""
 
 
 class HostSpec(Sourced):
@@ -243,7 +243,9 @@ class Profile(Part):
         return self.cards.count if self.cards else 0
 
 
-NO_PROFILE = Profile(schema_version=1, name="none", title="No profile: nothing is promised and nothing can be accepted")
+NO_PROFILE = Profile(
+    schema_version=1, name="none", title="No profile: nothing is promised, nothing is accepted"
+)
 """Stands in where none was named and none could be suggested."""
 
 

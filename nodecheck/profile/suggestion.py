@@ -2,57 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
-from nodecheck.facts import Absent, Card, Node, Why
+from nodecheck.facts import Absent, Node, Why, or_none
 from nodecheck.profile.loading import load, names
 from nodecheck.profile.model import CardSpec
+
+
+class _Seen(NamedTuple):
+    """What one card says it is."""
+
+    pci_id: str | None
+    name: str | None
 
 
 def suggest(node: Node) -> str | None:
     """The name of the shipped profile whose cards and count are this node's; None where that cannot be said.
 
-    Cards that do not say what they are (lost ones) are taken for what the others are. A machine where every way of
-    looking shows no card is `cpu`.
+    Cards that do not say what they are (lost ones) are taken for what the others are. Where the driver lists
+    none, the PCI bus is asked. A machine where no way of looking shows a card is `cpu`.
     """
-    count = len(node.known_cards)
-    if count == 0:
-        return "cpu" if _no_card(node) else None
-    told = [card for card in node.known_cards if _tells(card)]
-    for name in names():
-        profile = load(name)
-        spec = profile.card
-        if spec is not None and profile.count == count and told and all(_is(card, spec) for card in told):
-            return name
+    cards = [_Seen(or_none(card.identity.pci_id), or_none(card.identity.name)) for card in node.known_cards]
+    if not cards:
+        cards = _on_the_bus(node)
+    if not cards:
+        return "cpu" if _looked_everywhere(node) else None
+    telling = [card for card in cards if card.pci_id or card.name]
+    for profile in map(load, names() if telling else ()):
+        if profile.card and profile.count == len(cards) and all(_is(card, profile.card) for card in telling):
+            return profile.name
     return None
 
 
-def _no_card(node: Node) -> bool:
-    """Whether NVML has no card (or is not installed) and the PCI bus shows none either."""
-    seen = list(_card_counts(node))
-    return bool(seen) and not any(seen)
-
-
-def _card_counts(node: Node) -> Iterator[int]:
-    """What each way of looking counts. One that failed counts as a card: it does not say that there is none."""
-    if isinstance(node.cards, Absent):
-        yield 0 if node.cards.why is Why.not_present else 1
-    else:
-        yield len(node.cards)
-    if not isinstance(node.topology, Absent):
-        devices = node.topology.pci_devices
-        if not isinstance(devices, Absent):
-            yield sum(device.kind == "card" for device in devices)
-        elif devices.why is not Why.not_present:
-            yield 1
-
-
-def _tells(card: Card) -> bool:
-    return not isinstance(card.identity.pci_id, Absent) or not isinstance(card.identity.name, Absent)
-
-
-def _is(card: Card, spec: CardSpec) -> bool:
+def _is(card: _Seen, spec: CardSpec) -> bool:
     """By its PCI id, which is harder to forge than its name; by the name where there is no id."""
-    if not isinstance(card.identity.pci_id, Absent):
-        return card.identity.pci_id in spec.pci_ids
-    return card.identity.name in spec.names
+    return card.pci_id in spec.pci_ids if card.pci_id else card.name in spec.names
+
+
+def _on_the_bus(node: Node) -> list[_Seen]:
+    devices = None if isinstance(node.topology, Absent) else or_none(node.topology.pci_devices)
+    return [_Seen(device.pci_id, None) for device in devices or () if device.kind == "card"]
+
+
+def _looked_everywhere(node: Node) -> bool:
+    """Whether absence was seen: a way of looking that failed does not say that there are no cards."""
+    devices = node.topology if isinstance(node.topology, Absent) else node.topology.pci_devices
+    looks = (node.cards, devices)
+    return not any(isinstance(look, Absent) and look.why is not Why.not_present for look in looks)

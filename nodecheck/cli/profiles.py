@@ -1,0 +1,124 @@
+"""`nodecheck profiles`: what the bundles promise, and profiles of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodecheck.cli.exits import Exit, Stop
+
+if TYPE_CHECKING:
+    from nodecheck.profile import Profile
+
+app = typer.Typer(
+    help="What the bundles promise: list, show and check profiles, or draft one from a good node.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Name every shipped profile, with its title."""
+    import json
+
+    from nodecheck.profile import load, names
+
+    titles = {name: load(name).title for name in names()}
+    if as_json:
+        typer.echo(json.dumps([{"name": name, "title": title} for name, title in titles.items()], indent=2))
+        return
+    width = max(map(len, titles))
+    for name, title in titles.items():
+        typer.echo(f"{name:{width}}  {title}")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A profile's name, or a TOML file.")], as_json: AsJson = False
+) -> None:
+    """Show a profile with everything that it extends merged in."""
+    from nodecheck.profile.text import readable
+
+    profile = _load(name)
+    typer.echo(profile.model_dump_json(indent=2, by_alias=True) if as_json else readable(profile))
+
+
+@app.command()
+def validate(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles: TOML files, or names.")],
+) -> None:
+    """Check profiles: every problem on a line of its own, with file, line and key."""
+    from nodecheck.judge import REGISTRY
+    from nodecheck.profile import ProfileError, load
+    from nodecheck.profile.check import unknown_findings
+
+    wrong = False
+    for file in files:
+        try:
+            profile = load(file, allow_abstract=True)
+            problems = tuple(f"{profile.name}: {says}" for says in unknown_findings(profile, REGISTRY))
+        except ProfileError as error:
+            problems = error.problems
+        for problem in problems:
+            typer.echo(problem)
+        if not problems:
+            typer.echo(f"{profile.name}: valid ({profile.title})")
+        wrong = wrong or bool(problems)
+    raise typer.Exit(Exit.unreadable if wrong else Exit.accepted)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a profile."""
+    import json
+
+    from nodecheck.profile import Profile
+
+    typer.echo(json.dumps(Profile.model_json_schema(by_alias=True), indent=2))
+
+
+@app.command()
+def new(
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from", help="A good node: its report.json, report folder or facts.", metavar="REPORT"
+        ),
+    ],
+    name: Annotated[str | None, typer.Option("--name", help="What to call the profile.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it here; else print it.")
+    ] = None,
+) -> None:
+    """Draft a profile from a node that is known to be good, with every choice explained in a comment."""
+    from nodecheck.cli.run import read_node, write_text
+    from nodecheck.profile import ProfileError, suggest
+    from nodecheck.profile.draft import draft
+
+    node = read_node(source)
+    called = name or (output.stem if output else f"my-{suggest(node) or 'bundle'}")
+    try:
+        text = draft(node, called, source.name)
+    except ProfileError as error:
+        raise Stop(Exit.unreadable, str(error)) from None
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    if output.exists():
+        raise Stop(Exit.cannot_write, f"{output} exists already; nothing was written")
+    write_text(output, text)
+    typer.echo(f"{output}: written; read it through, then `nodecheck profiles validate {output}`")
+
+
+def _load(name: str) -> Profile:
+    from nodecheck.profile import ProfileError, load
+
+    try:
+        return load(name, allow_abstract=True)
+    except ProfileError as error:
+        raise Stop(Exit.unreadable, str(error)) from None
