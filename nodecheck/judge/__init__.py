@@ -131,7 +131,7 @@ _CAUSES = tuple(Cause)
 
 
 def _reasons(some: list[Finding], counted: list[Finding]) -> Iterator[str]:
-    """A sentence for each finding that follows from no other; said once where it is the same of several cards."""
+    """A sentence for each finding that follows from no other; once where it is the same of several cards."""
 
     def order(finding: Finding) -> int:
         return _CAUSES.index(finding.cause) if finding.cause else len(_CAUSES)

@@ -10,7 +10,7 @@ from nodecheck.judge.finding import NODE, Finding, Status, Subject
 
 @dataclass(frozen=True)
 class Root:
-    """A finding, and what follows from it on the same card (a finding on the node has to do with every card)."""
+    """A finding, and what follows from it on the same card; a finding on the node has to do with all."""
 
     id: str
     causes: tuple[str, ...] = ()

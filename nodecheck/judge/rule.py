@@ -181,6 +181,7 @@ def card_rule(
     *,
     path: str = "",
     expects: Callable[[CardSpec], Any] | None = None,
+    applies: Callable[[CardSpec], bool] | None = None,
     unit: str = "",
     not_supported: str = "",
     reads: str = "",
@@ -191,34 +192,35 @@ def card_rule(
 
     The function's outcome is completed with the card, the observed value and its source, the expected value
     and the profile's witness. An absent fact is `unknown` without asking the function; one that is
-    `not_supported` is skipped instead where `not_supported` says why that is no loss. A profile that has no
-    card, or whose `expects` gives None, skips the rule. A rule without `path` is shown the card and sees to
-    absent facts itself.
+    `not_supported` is skipped instead where `not_supported` says why that is no loss. The rule is skipped
+    where the profile has no card, where `expects` gives None, and where it does not apply to the product. A
+    rule without `path` is shown the card and sees to absent facts itself.
     """
 
     def register(look: Callable[[Look], Outcome]) -> Callable[[Look], Outcome]:
         def of_one(card: Card, node: Node, profile: Profile, spec: CardSpec) -> Outcome:
             if card.vendor != spec.vendor:
                 return skipped("A card of another vendor than the profile's; see cards.vendor.")
+            if applies and not applies(spec):
+                return skipped(f"The question does not arise for the cards of {profile.name}.")
             expected = expects(spec) if expects else None
             if expects and expected is None:
                 return skipped(f"The profile {profile.name} does not say.")
             seen = observe(card, path, card.source) if path else Observation(card, "")
-            known: dict[str, Any] = {
-                "unit": unit,
-                "observed_from": seen.source,
-                "expected": _shown(expected),
-                "expected_from": "" if expected is None else spec.witness,
-            }
+            known: dict[str, Any] = {"unit": unit, "observed_from": seen.source}
+            if expected is not None:
+                known |= {"expected": _shown(expected), "expected_from": spec.witness}
             if isinstance(seen.value, Absent):
                 if not_supported and seen.value.why is Why.not_supported:
                     return skipped(not_supported)
                 return unknown(NODE, seen.value, **known)
             outcome = look(Look(seen.value, expected, card, spec, profile, node))
-            blank = {name: value for name, value in known.items() if not getattr(outcome, name)}
-            if path and outcome.observed is None:
-                blank["observed"] = _shown(seen.value)
-            return replace(outcome, **blank)
+            if path:
+                known["observed"] = _shown(seen.value)
+            if outcome.expected is not None:
+                known.pop("expected_from", None)
+            # What the function says itself goes before what is filled in.
+            return replace(outcome, **{k: v for k, v in known.items() if getattr(outcome, k) in (None, "")})
 
         def judge(node: Node, profile: Profile) -> Iterator[Outcome]:
             if profile.card is None:
@@ -235,6 +237,11 @@ def card_rule(
         return look
 
     return register
+
+
+def smi(*fields: str) -> str:
+    """The nvidia-smi command that shows these fields of every card."""
+    return f"nvidia-smi --query-gpu=index,pci.bus_id,{','.join(fields)} --format=csv"
 
 
 def _shown(value: Any) -> Scalar | None:

@@ -1,1 +1,9 @@
 """Every rule, a module a subject. Importing this package registers them all, in the order of the report."""
+
+# isort: off
+from nodecheck.judge.rules import cards  # noqa: F401
+from nodecheck.judge.rules import identity  # noqa: F401
+from nodecheck.judge.rules import condition  # noqa: F401
+from nodecheck.judge.rules import health  # noqa: F401
+from nodecheck.judge.rules import topology  # noqa: F401
+from nodecheck.judge.rules import measurements  # noqa: F401

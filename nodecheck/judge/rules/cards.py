@@ -1,0 +1,464 @@
+"""Are the cards there, and can they be used?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nodecheck.facts import Absent, Card, Maybe, Node, Stack, Topology, Why, known
+from nodecheck.judge.finding import NODE, Cause, Owner, Status
+from nodecheck.judge.rule import (
+    Look,
+    Outcome,
+    card_rule,
+    fail,
+    observe,
+    passed,
+    rule,
+    skipped,
+    smi,
+    unknown,
+    warn,
+)
+from nodecheck.profile import Profile
+
+PCI_VENDORS = {"nvidia": "10de:", "amd": "1002:"}
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A way in which the driver's library does not start, told by what it says of itself."""
+
+    says: str
+    detail: str
+    next_step: str
+
+
+_STARTS = (
+    _Start(
+        "VERSION_MISMATCH",
+        "The driver's library and its kernel module are of different versions, so the driver cannot be "
+        "asked.",
+        "Have the node rebooted, or the driver's kernel module loaded anew, so that both are of one "
+        "version. In a container, start it anew so that it gets the libraries of the driver that is loaded "
+        "now.",
+    ),
+    _Start(
+        "DRIVER_NOT_LOADED",
+        "The driver's kernel module is not loaded.",
+        "Have the provider load the driver (`modprobe nvidia` as root) and find out in the kernel log why "
+        "it was not loaded.",
+    ),
+    _Start(
+        "NO_PERMISSION",
+        "This user may not talk to the driver.",
+        "Start the container with its GPUs, or have this user given access to /dev/nvidiactl and "
+        "/dev/nvidia*.",
+    ),
+    _Start(
+        "NVML_ERROR_UNKNOWN",
+        "The driver's library fails to start without saying why; in a container this is how lost access to "
+        "the device files looks.",
+        "Start the container anew. If it comes back, ask the provider to keep `systemctl daemon-reload` on "
+        "the host from taking the devices away.",
+    ),
+)
+
+
+@rule(
+    "cards.listed",
+    "The driver lists the cards",
+    reads="the list of cards of the driver's library (nvmlInit, nvmlDeviceGetCount_v2)",
+    door="nvml",
+    passes="the driver answers and lists at least one card; for a profile without cards: none is listed, "
+    "or they are stated",
+    fails="there is no driver, it cannot be asked, it does not answer in time, or it lists no card",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    required=True,
+    meaning="Nothing on this node can use a GPU in this state, and nothing else about the cards can be seen.",
+    next_step="Send this report to the provider and ask for another node.",
+    repeat="nvidia-smi -L",
+)
+def listed(node: Node, profile: Profile) -> Iterator[Outcome]:
+    cards = node.cards
+    if profile.count == 0:
+        yield _none_promised(cards)
+    elif isinstance(cards, Absent):
+        yield _not_listed(cards, _on_bus(node, profile))
+    elif cards:
+        yield passed(f"The driver lists {len(cards)}.", observed=len(cards))
+    else:
+        detail = f"The driver answers and lists no card; {_on_bus(node, profile)}."
+        yield fail(detail, observed=0, cause=Cause.not_as_rented)
+
+
+def _none_promised(cards: Maybe[tuple[Card, ...]]) -> Outcome:
+    if isinstance(cards, Absent) and cards.why is not Why.not_present:
+        return skipped(f"The profile has no cards; whether the node has any was not seen: {cards}.")
+    if isinstance(cards, Absent) or not cards:
+        return passed("No card, as the profile says.", observed=0, expected=0)
+    names = ", ".join(sorted({str(card.identity.name) for card in cards}))
+    return passed(f"The profile has no cards; the node has {len(cards)}: {names}.", observed=len(cards))
+
+
+def _not_listed(why: Absent, on_bus: str) -> Outcome:
+    if why.why is Why.not_asked or "nvidia-ml-py" in why.detail:
+        return unknown(NODE, why)
+    if why.why is Why.timed_out:
+        return fail(
+            f"The driver does not answer ({why.detail}); {on_bus}.",
+            next_step="Ask the provider to reset the cards or reboot the node; a card that hangs the driver "
+            "again is broken.",
+        )
+    for start in _STARTS:
+        if start.says in why.detail:
+            detail = f"{start.detail} It says: {why.detail}; {on_bus}."
+            return fail(detail, cause=Cause.misconfigured, next_step=start.next_step)
+    if why.why is Why.not_present:
+        return fail(
+            f"The driver's library was not found ({why.detail}); {on_bus}.",
+            cause=Cause.misconfigured,
+            next_step="In a container, start it with its GPUs (`docker run --gpus all`, or the provider's "
+            "switch for it). Otherwise the driver is not installed: ask the provider.",
+        )
+    return fail(f"The driver cannot be asked ({why}); {on_bus}.")
+
+
+def _on_bus(node: Node, profile: Profile) -> str:
+    count = _pci_count(node, profile)
+    return "the PCI bus could not be seen" if isinstance(count, Absent) else f"the PCI bus shows {count}"
+
+
+def _pci_count(node: Node, profile: Profile) -> Maybe[int]:
+    if isinstance(node.topology, Absent):
+        return node.topology
+    devices = node.topology.pci_devices
+    if isinstance(devices, Absent):
+        return devices
+    vendor = PCI_VENDORS[profile.card.vendor] if profile.card else ""
+    return sum(d.kind == "card" and d.pci_id.startswith(vendor) for d in devices)
+
+
+@rule(
+    "cards.vendor",
+    "The cards are of the profile's vendor",
+    reads="which vendor's driver lists the cards",
+    door="nvml",
+    passes="every card is of the vendor that the profile names",
+    fails="a card of another vendor is listed",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    required=True,
+    meaning="This is another kind of machine, or the wrong profile was named. Nothing of the profile "
+    "applies.",
+    next_step="Name the profile of the bundle that was rented; if it was this one, send the node back.",
+    repeat="nvidia-smi -L || amd-smi list",
+)
+def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if profile.card is None:
+        yield skipped(f"The profile {profile.name} has no cards.")
+    elif isinstance(node.cards, Absent):
+        yield unknown(NODE, node.cards)
+    elif not node.cards:
+        yield skipped("There is no card to look at; see cards.listed.")
+    else:
+        seen = ", ".join(sorted({card.vendor for card in node.cards}))
+        judged = passed if seen == profile.card.vendor else fail
+        yield judged(
+            f"The cards are of {seen}.",
+            observed=seen,
+            expected=profile.card.vendor,
+            expected_from=profile.card.witness,
+        )
+
+
+@rule(
+    "cards.count",
+    "The node has as many cards as were rented",
+    reads="the number of cards that the driver lists (nvmlDeviceGetCount_v2)",
+    door="nvml",
+    passes="the driver lists as many cards as the profile has",
+    fails="it lists fewer, or more",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    required=True,
+    meaning="With fewer cards the bundle is not delivered. With more, the profile does not describe this "
+    "node and its figures do not hold.",
+    next_step="Send this report to the provider. If more cards are there than rented, name the profile "
+    "that fits.",
+    repeat="nvidia-smi -L | wc -l",
+)
+def count(node: Node, profile: Profile) -> Iterator[Outcome]:
+    promised: dict[str, Any] = {"expected": profile.count, "expected_from": f"profile {profile.name}"}
+    if profile.count == 0:
+        yield skipped(f"The profile {profile.name} has no cards.")
+        return
+    if isinstance(node.cards, Absent):
+        yield unknown(NODE, node.cards, **promised)
+        return
+    seen = len(node.cards)
+    if seen == profile.count:
+        yield passed(f"{seen} of {profile.count}.", observed=seen, **promised)
+        return
+    detail = f"The driver lists {seen}, the profile has {profile.count}"
+    on_bus = _pci_count(node, profile)
+    cause = Cause.not_as_rented
+    if known(on_bus) and seen < profile.count <= on_bus:
+        detail += f"; the PCI bus shows {on_bus}, so that a card is lost to the driver or hidden from this "
+        "container"
+        cause = Cause.faulty
+    yield fail(f"{detail}.", observed=seen, cause=cause, **promised)
+
+
+@rule(
+    "cards.count.agreement",
+    "Every way of counting gives the same cards",
+    reads="cards on the PCI bus (sysfs), cards of the kernel driver (/proc/driver/nvidia/gpus), device "
+    "files, NVML, torch",
+    door="pci",
+    passes="all counts that could be made agree, or the rest of a larger board is seen on the PCI bus "
+    "beside the bundle's cards",
+    fails="the PCI bus or the kernel driver has a card that the bundle misses, or torch sees fewer cards "
+    "than the driver although no variable hides them",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="A card that the bus has and the driver does not is lost (fallen off the bus, or failed to "
+    "start) or was taken out of this container.",
+    next_step="Look for Xid 79 and 'fallen off the bus' in the kernel log, and have the provider reset or "
+    "replace the card.",
+    repeat="nvidia-smi -L; grep -l 0x10de /sys/bus/pci/devices/*/vendor; ls /dev/nvidia[0-9]*",
+)
+def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if profile.count == 0:
+        yield skipped(f"The profile {profile.name} has no cards.")
+        return
+    if isinstance(node.cards, Absent):
+        yield unknown(NODE, node.cards)
+        return
+    topology, stack = node.topology, node.stack
+    counts: dict[str, Maybe[int]] = {
+        "NVML": len(node.cards),
+        "PCI bus": _pci_count(node, profile),
+        "kernel driver": _length(topology, lambda t: t.driver_cards),
+        "device files": _length(topology, lambda t: t.device_files),
+        "torch": _torch_count(stack),
+    }
+    seen = {name: number for name, number in counts.items() if known(number)}
+    told = ", ".join(f"{name} {counts[name]}" if name in seen else f"{name} not seen" for name in counts)
+    if len(seen) == 1:
+        yield Outcome(Status.unknown, detail=f"Nothing to compare NVML's count with: {told}.", observed=told)
+        return
+    listed = len(node.cards)
+    below = max(seen.get("PCI bus", 0), seen.get("kernel driver", 0))
+    if below > listed and listed < profile.count:
+        yield fail(f"A card is lost to the driver, or hidden: {told}.", observed=told)
+    elif seen.get("torch", listed) < listed and not _hidden(stack):
+        yield fail(
+            f"torch sees fewer cards than the driver: {told}.",
+            observed=told,
+            cause=Cause.misconfigured,
+            owner=Owner.renter,
+            next_step="See stack.torch.devices and stack.cuda_init for the reason.",
+        )
+    elif below > listed:
+        yield passed(f"The bundle is part of a larger board: {told}.", observed=told)
+    else:
+        yield passed(f"{told}.", observed=told)
+
+
+def _length(topology: Maybe[Topology], field: Callable[[Topology], Maybe[tuple[Any, ...]]]) -> Maybe[int]:
+    if isinstance(topology, Absent):
+        return topology
+    items = field(topology)
+    return items if isinstance(items, Absent) else len(items)
+
+
+def _torch_count(stack: Maybe[Stack]) -> Maybe[int]:
+    if isinstance(stack, Absent):
+        return stack
+    torch = stack.torch
+    if isinstance(torch, Absent):
+        return torch
+    if isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent):
+        return Absent(why=Why.not_supported, detail="torch is built for the CPU")
+    return torch.device_count
+
+
+@card_rule(
+    "cards.usable",
+    "The driver hands out the card",
+    reads="whether the driver gives a handle for the card (nvmlDeviceGetHandleByIndex_v2)",
+    passes="the driver hands out the card",
+    fails="the card is listed and may not be opened, is lost, or wants a reset",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    required=True,
+    meaning="The card is counted and cannot be used: programs that start on it fail or hang.",
+    next_step="Ask the provider to reset or replace the card, or, where access is refused, to give this "
+    "container its device file.",
+    repeat="nvidia-smi -q -d COMPUTE",
+)
+def usable(look: Look) -> Outcome:
+    card = look.card
+    seen = observe(card, "usable", card.source)
+    detail = ""
+    if card.lost is True:
+        detail = "The driver has lost the card: it fell off the bus."
+    elif isinstance(seen.value, Absent):
+        refused = {
+            Why.timed_out: ("The driver does not answer for this card", Cause.faulty),
+            Why.no_permission: ("The card is listed and this user may not open it", Cause.misconfigured),
+            Why.failed: ("The driver does not hand out this card", Cause.faulty),
+        }.get(seen.value.why)
+        if refused is None:
+            return unknown(NODE, seen.value, observed_from=seen.source)
+        return fail(
+            f"{refused[0]} ({seen.value}).",
+            cause=refused[1],
+            observed=str(seen.value),
+            observed_from=seen.source,
+        )
+    elif seen.value is False:
+        detail = (
+            "The card is listed and the driver does not hand it out: access is refused, or it wants a reset."
+        )
+    if detail:
+        return fail(detail, observed=False, expected=True, observed_from=seen.source)
+    return passed("", observed=True, observed_from=seen.source)
+
+
+@rule(
+    "cards.duplicate",
+    "No card is listed twice",
+    reads="UUID and PCI address of every card (nvmlDeviceGetUUID, nvmlDeviceGetPciInfo_v3)",
+    door="nvml",
+    passes="every card has a UUID and a PCI address of its own",
+    fails="two entries share a UUID or a PCI address",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="What is listed as two cards is one: they share memory, compute and links.",
+    next_step="Send this report to the provider: fewer cards are there than were rented.",
+    repeat=smi("uuid", "pci.bus_id"),
+)
+def duplicate(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if isinstance(node.cards, Absent):
+        if profile.count == 0:
+            yield skipped(f"The profile {profile.name} has no cards.")
+        else:
+            yield unknown(NODE, node.cards)
+        return
+    if len(node.cards) < 2:
+        yield skipped("Fewer than two cards are listed.")
+        return
+    names: list[str] = []
+    for value in (v for card in node.cards for v in (card.uuid, card.pci_address)):
+        if isinstance(value, Absent):
+            yield unknown(NODE, value)
+            return
+        names.append(value)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        yield fail(f"Listed more than once: {', '.join(twice)}.", observed=", ".join(twice))
+    else:
+        yield passed(f"{len(node.cards)} UUIDs and PCI addresses, all different.", observed="all different")
+
+
+_HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+"""Variables that hide cards from a program when it starts."""
+
+
+def _environment(stack: Maybe[Stack]) -> Maybe[dict[str, str]]:
+    if isinstance(stack, Absent):
+        return stack
+    return stack.environment if isinstance(stack.environment, Absent) else dict(stack.environment)
+
+
+def _hidden(stack: Maybe[Stack]) -> dict[str, str]:
+    """The variables that are set and may hide cards; none where the environment was not seen."""
+    environment = _environment(stack)
+    if isinstance(environment, Absent):
+        return {}
+    return {name: environment[name] for name in _HIDING if name in environment}
+
+
+def _left_visible(value: str) -> int:
+    """How many cards a CUDA_VISIBLE_DEVICES leaves: CUDA reads it up to the first entry that is no device."""
+    count = 0
+    for entry in value.split(","):
+        name = entry.strip()
+        if not (name.isdigit() or name.startswith(("GPU-", "MIG-"))):
+            break
+        count += 1
+    return count
+
+
+@rule(
+    "cards.hidden_by_environment",
+    "No variable hides a card",
+    reads="CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES",
+    door="host",
+    passes="none is set, or what is set leaves every card visible",
+    warns="a variable leaves fewer cards visible than the profile has",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Programs started from this shell see fewer cards than the node has; the driver sees them all.",
+    next_step="Unset the variable, or set it to all the cards, and look in the shell's and the image's "
+    "start files for the line that sets it.",
+    repeat="env | grep VISIBLE_DEVICES",
+)
+def hidden_by_environment(node: Node, profile: Profile) -> Iterator[Outcome]:
+    environment = _environment(node.stack)
+    if profile.count == 0:
+        yield skipped(f"The profile {profile.name} has no cards.")
+        return
+    if isinstance(environment, Absent):
+        yield unknown(NODE, environment)
+        return
+    hiding = _hidden(node.stack)
+    told = ", ".join(f"{name}={value}" for name, value in hiding.items()) or "none set"
+    short = {name: left for name, value in hiding.items() if (left := _left_visible(value)) < profile.count}
+    at_start = environment.get("NVIDIA_VISIBLE_DEVICES", "all")
+    if short:
+        left = min(short.values())
+        yield warn(f"{told}: {left} of {profile.count} cards stay visible.", observed=told)
+    elif at_start in ("", "void", "none") and not node.known_cards:
+        yield warn(
+            f"NVIDIA_VISIBLE_DEVICES={at_start}: the container was started without its GPUs.",
+            observed=f"NVIDIA_VISIBLE_DEVICES={at_start}",
+            next_step="Start the container with NVIDIA_VISIBLE_DEVICES=all.",
+        )
+    else:
+        yield passed(f"{told}.", observed=told)
+
+
+@rule(
+    "cards.excluded",
+    "The driver leaves no card out",
+    reads="cards that the driver was told to leave out (nvmlGetExcludedDeviceInfoByIndex)",
+    door="nvml",
+    passes="no card is left out",
+    warns="a card is left out, and the bundle's cards are all there without it",
+    fails="a card is left out, and the bundle is short of cards",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="Somebody has switched the card off in the driver's configuration, as a rule because it is "
+    "broken.",
+    next_step="Ask the provider why the card is excluded, and for a node where it is not.",
+    repeat="nvidia-smi --query-excluded-gpus=pci.bus_id,uuid --format=csv",
+)
+def excluded(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if profile.count == 0:
+        yield skipped(f"The profile {profile.name} has no cards.")
+    elif isinstance(node.topology, Absent):
+        yield unknown(NODE, node.topology)
+    elif isinstance(node.topology.excluded, Absent):
+        yield unknown(NODE, node.topology.excluded)
+    elif node.topology.excluded:
+        out = ", ".join(node.topology.excluded)
+        judged = fail if len(node.known_cards) < profile.count else warn
+        yield judged(f"The driver was told to leave out {out}.", observed=out)
+    else:
+        yield passed("None is left out.", observed="none")

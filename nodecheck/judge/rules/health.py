@@ -1,0 +1,457 @@
+"""Is the cards' memory sound, and does the driver ask for a repair?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nodecheck.facts import Absent, Fact, Maybe, Why, known
+from nodecheck.facts.card import EccCounts
+from nodecheck.judge.finding import NODE, Cause, Owner
+from nodecheck.judge.rule import Look, Outcome, card_rule, fail, passed, smi, unknown, warn
+from nodecheck.profile import CardSpec
+
+MANY_CORRECTED = 10_000_000
+"""Corrected errors since the driver was loaded; scitix/sichek and Azure's checks take a card out at 1e7."""
+MANY_SRAM_UNCORRECTED = 4
+"""Uncorrected SRAM errors over the card's life; scitix/sichek takes a card out above it."""
+ROWS_IN_BANK = 512
+"""Remapped rows; DCGM's diagnostic and Azure's node checks take a card out above it."""
+MANY_RETIRED_PAGES = 63
+"""Retired pages; DCGM's diagnostic takes a card out above it."""
+SLOW_CALL_SECONDS = 5.0
+"""A healthy driver answers any one question about a started card in milliseconds."""
+
+RESET = "Ask the provider to reset the card (or reboot the node) and to watch it afterwards."
+REPLACE = "Ask the provider for another card: this one is due for replacement."
+
+
+def _has_ecc(spec: CardSpec) -> bool:
+    return spec.ecc is not None
+
+
+def _remaps(spec: CardSpec) -> bool:
+    return spec.row_remap
+
+
+@card_rule(
+    "health.responsive",
+    "The driver answers every question about the card",
+    reads="how every NVML call about the card ended, and how long the slowest took",
+    passes=f"every call came back, none after more than {SLOW_CALL_SECONDS:g} s",
+    warns=f"a call took more than {SLOW_CALL_SECONDS:g} s",
+    fails="a call did not come back within its deadline",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    required=True,
+    meaning="A card on which the driver hangs is about to be lost; programs that touch it hang as well and "
+    "cannot be killed.",
+    next_step="Keep your work off the card and ask the provider to reset or replace it.",
+    repeat="timeout 20 nvidia-smi -q",
+)
+def responsive(look: Look) -> Outcome:
+    health = look.card.health
+    hung = sorted(set(_timed_out(look.card)))
+    if hung:
+        told = ", ".join(hung[:4]) + (f" and {len(hung) - 4} more" if len(hung) > 4 else "")
+        return fail(f"No answer in time to the questions after {told}.", observed=f"{len(hung)} timed out")
+    if isinstance(health.slowest_call_seconds, Absent):
+        return unknown(NODE, health.slowest_call_seconds)
+    told = f"{health.slowest_call_seconds:.2g} s ({health.slowest_call})"
+    if health.slowest_call_seconds > SLOW_CALL_SECONDS:
+        return warn(f"The slowest answer took {told}.", observed=told)
+    return passed(f"The slowest answer took {told}.", observed=told)
+
+
+def _timed_out(fact: Fact) -> Iterator[str]:
+    for name in type(fact).model_fields:
+        value = getattr(fact, name)
+        if isinstance(value, Absent):
+            if value.why is Why.timed_out:
+                yield name
+        elif isinstance(value, Fact):
+            yield from _timed_out(value)
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, Fact):
+                    yield from _timed_out(item)
+
+
+# ECC
+
+
+@card_rule(
+    "health.ecc_mode",
+    "ECC is as the product has it",
+    path="health.ecc_enabled",
+    expects=lambda spec: spec.ecc,
+    passes="ECC is on, or as the profile says",
+    fails="ECC is off on a card that is sold with it on",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="Without ECC, errors in memory are neither corrected nor noticed: results may be wrong in "
+    "silence.",
+    next_step="Have ECC switched on (`nvidia-smi -e 1`, as root, then a reset).",
+    repeat=smi("ecc.mode.current", "ecc.mode.pending"),
+)
+def ecc_mode(look: Look) -> Outcome:
+    if look.expected and not look.value:
+        return fail("ECC is off.")
+    return passed("On." if look.value else "Off, as the profile says.")
+
+
+@card_rule(
+    "health.ecc_pending",
+    "ECC stays as it is",
+    path="health.ecc_enabled_after_reset",
+    applies=_has_ecc,
+    passes="ECC will be the same after the next reset",
+    warns="ECC will change with the next reset",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="After the next reboot the card has other memory protection than it was accepted with.",
+    next_step="Ask the provider which of the two is meant, and have it applied by a reset.",
+    repeat=smi("ecc.mode.current", "ecc.mode.pending"),
+)
+def ecc_pending(look: Look) -> Outcome:
+    now = look.card.health.ecc_enabled
+    if isinstance(now, Absent):
+        return unknown(NODE, now)
+    later = "on" if look.value else "off"
+    words: dict[str, Any] = {"expected": now, "expected_from": "the mode now"}
+    return (
+        passed(f"{later.title()}.", **words) if look.value is now else warn(f"It will be {later}.", **words)
+    )
+
+
+def _uncorrected(counts: EccCounts) -> Maybe[int]:
+    """All uncorrected errors; the parts count where the total was not told, or is smaller."""
+    parts = [part for part in (counts.sram_uncorrected, counts.dram_uncorrected) if known(part)]
+    if isinstance(counts.uncorrected, Absent):
+        return sum(parts) if len(parts) == 2 or any(parts) else counts.uncorrected
+    return max(counts.uncorrected, sum(parts))
+
+
+def _where(counts: EccCounts) -> str:
+    return f"SRAM {counts.sram_uncorrected}, DRAM {counts.dram_uncorrected}"
+
+
+@card_rule(
+    "health.ecc_uncorrected_volatile",
+    "No uncorrected memory error since the driver was loaded",
+    path="health.ecc_volatile",
+    applies=_has_ecc,
+    passes="none",
+    fails="one or more",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="Data in the card's memory was lost. The program that held it was ended, or went on with wrong "
+    "data.",
+    next_step=RESET,
+    repeat=smi("ecc.errors.uncorrected.volatile.total"),
+)
+def ecc_uncorrected_volatile(look: Look) -> Outcome:
+    errors = _uncorrected(look.value)
+    if isinstance(errors, Absent):
+        return unknown(NODE, errors, expected=0)
+    words: dict[str, Any] = {
+        "observed": errors,
+        "expected": 0,
+        "expected_from": "no uncorrected error is normal",
+    }
+    return fail(f"{errors} ({_where(look.value)}).", **words) if errors else passed("None.", **words)
+
+
+@card_rule(
+    "health.ecc_uncorrected_aggregate",
+    "No uncorrected memory error over the card's life",
+    path="health.ecc_aggregate",
+    applies=_has_ecc,
+    passes="none",
+    warns="one or more: the card has lost data before; repaired memory keeps its count",
+    fails=f"more than {MANY_SRAM_UNCORRECTED} in SRAM",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The card has lost data in an earlier rental. Where the memory was repaired since, it may be "
+    "sound; errors in SRAM are not repaired.",
+    next_step="Note the count with this report, so that new errors can be told from old ones. If it grows, "
+    "ask for another card.",
+    repeat=smi("ecc.errors.uncorrected.aggregate.total", "remapped_rows.uncorrectable"),
+)
+def ecc_uncorrected_aggregate(look: Look) -> Outcome:
+    errors, sram = _uncorrected(look.value), look.value.sram_uncorrected
+    if isinstance(errors, Absent):
+        return unknown(NODE, errors, expected=0)
+    words: dict[str, Any] = {
+        "observed": errors,
+        "expected": 0,
+        "expected_from": "no uncorrected error is normal",
+    }
+    if known(sram) and sram > MANY_SRAM_UNCORRECTED:
+        words |= {
+            "expected_from": f"at most {MANY_SRAM_UNCORRECTED} in SRAM: scitix/sichek",
+            "next_step": REPLACE,
+        }
+        return fail(f"{errors} ({_where(look.value)}).", **words)
+    return warn(f"{errors} ({_where(look.value)}).", **words) if errors else passed("None.", **words)
+
+
+@card_rule(
+    "health.ecc_corrected",
+    "Few corrected memory errors",
+    path="health.ecc_volatile",
+    applies=_has_ecc,
+    passes="few or none since the driver was loaded; the number is stated",
+    warns=f"{MANY_CORRECTED:,} or more",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="Corrected errors do no harm by themselves; this many of them announce uncorrected ones.",
+    next_step="Read the counter again under load. If it keeps growing, ask for another card.",
+    repeat=smi("ecc.errors.corrected.volatile.total", "ecc.errors.corrected.aggregate.total"),
+)
+def ecc_corrected(look: Look) -> Outcome:
+    errors = look.value.corrected
+    if isinstance(errors, Absent):
+        return unknown(NODE, errors)
+    words: dict[str, Any] = {
+        "observed": errors,
+        "expected": f"below {MANY_CORRECTED:,}",
+        "expected_from": "scitix/sichek, Azure/azurehpc-health-checks",
+    }
+    aggregate = look.card.health.ecc_aggregate
+    told = f"{errors:,} since the driver was loaded"
+    if isinstance(aggregate, EccCounts) and known(aggregate.corrected):
+        told += f", {aggregate.corrected:,} over the card's life"
+    return warn(f"{told}.", **words) if errors >= MANY_CORRECTED else passed(f"{told}.", **words)
+
+
+# What the driver flags
+
+
+def _flag_rule(
+    id: str, title: str, *, path: str, clear: str, trouble: str, bad: bool = True, **words: Any
+) -> None:
+    """A rule on a fact that is either right or wrong: it fails where the fact is `bad`."""
+
+    @card_rule(id, title, path=path, passes=clear, fails=trouble, owner=Owner.provider, **words)
+    def judged(look: Look) -> Outcome:
+        if look.value is bad:
+            return fail(f"{trouble[0].upper()}{trouble[1:]}.", expected=not bad)
+        return passed("", expected=not bad)
+
+
+_flag_rule(
+    "health.sram_threshold",
+    "SRAM errors are below the vendor's threshold",
+    path="health.sram_threshold_exceeded",
+    not_supported="This card does not tell.",
+    clear="the threshold is not passed",
+    trouble="SRAM errors have passed the vendor's threshold",
+    cause=Cause.faulty,
+    meaning="The vendor takes a card in this state for broken; errors in SRAM are not repaired.",
+    next_step=REPLACE,
+    repeat="nvidia-smi -q -d ECC | grep -i threshold",
+)
+
+
+@card_rule(
+    "health.retired_pages",
+    "Few memory pages are retired",
+    path="health.retired_pages_pending",
+    not_supported="Pages are not retired on this card: it remaps rows instead.",
+    reads="pages retired and pages that wait for it, on cards before Ampere (nvmlDeviceGetRetiredPages_v2, "
+    "nvmlDeviceGetRetiredPagesPendingStatus)",
+    passes=f"none waits, and no more than {MANY_RETIRED_PAGES} are retired",
+    fails=f"one waits for a reset, or more than {MANY_RETIRED_PAGES} are retired",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="A page that waits is bad and still in use. With very many retired, the card is worn out.",
+    next_step=RESET,
+    repeat="nvidia-smi -q -d PAGE_RETIREMENT",
+)
+def retired_pages(look: Look) -> Outcome:
+    health = look.card.health
+    pages = [p for p in (health.retired_pages_single_bit, health.retired_pages_double_bit) if known(p)]
+    if look.value:
+        return fail("A bad page waits for a reset to be retired.")
+    if sum(pages) > MANY_RETIRED_PAGES:
+        return fail(
+            f"{sum(pages)} pages are retired.",
+            observed=sum(pages),
+            expected=f"at most {MANY_RETIRED_PAGES}",
+            expected_from="DCGM's diagnostic",
+            next_step=REPLACE,
+        )
+    if len(pages) < 2:
+        return unknown(NODE, Absent(why=Why.not_present, detail="the number of retired pages"))
+    return passed(f"{sum(pages)} retired, none waits.", observed=sum(pages))
+
+
+_flag_rule(
+    "health.row_remap_pending",
+    "No memory row waits to be remapped",
+    path="health.row_remap_pending",
+    applies=_remaps,
+    clear="none waits",
+    trouble="a bad memory row waits for a reset to be remapped",
+    cause=Cause.faulty,
+    meaning="A row of the card's memory is bad and still in use until the card is reset.",
+    next_step=RESET,
+    repeat=smi("remapped_rows.pending", "remapped_rows.uncorrectable"),
+)
+_flag_rule(
+    "health.row_remap_failed",
+    "No remapping of a memory row has failed",
+    path="health.row_remap_failed",
+    applies=_remaps,
+    clear="none has failed",
+    trouble="the remapping of a memory row has failed",
+    cause=Cause.faulty,
+    meaning="The card has bad memory and no spare rows left for it: errors there will come back.",
+    next_step=REPLACE,
+    repeat=smi("remapped_rows.failure"),
+)
+
+
+@card_rule(
+    "health.row_remap_capacity",
+    "Spare memory rows are left",
+    path="health.bank_histogram",
+    applies=_remaps,
+    reads="rows remapped, and banks by the spare rows they have left (nvmlDeviceGetRemappedRows, "
+    "nvmlDeviceGetRowRemapperHistogram)",
+    passes="every bank has spare rows; the number of remapped rows is stated",
+    warns="a bank has no spare row left",
+    fails=f"more than {ROWS_IN_BANK} rows are remapped for uncorrected errors",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The next bad row in a bank without spare rows cannot be repaired, and the card fails then.",
+    next_step=REPLACE,
+    repeat=smi(
+        "remapped_rows.correctable",
+        "remapped_rows.uncorrectable",
+        "remapped_rows.histogram.low",
+        "remapped_rows.histogram.none",
+    ),
+)
+def row_remap_capacity(look: Look) -> Outcome:
+    health, banks = look.card.health, look.value
+    rows = health.remapped_rows_uncorrected
+    told = f"{rows if known(rows) else 'unknown'} rows remapped for uncorrected errors"
+    if known(health.remapped_rows_corrected) and health.remapped_rows_corrected:
+        told += f", {health.remapped_rows_corrected} for corrected ones"
+    words: dict[str, Any] = {
+        "observed": f"{told}; {banks.none} banks without spare rows, {banks.low} with few"
+    }
+    if known(rows) and rows > ROWS_IN_BANK:
+        expected = {"expected": f"at most {ROWS_IN_BANK} rows", "expected_from": "DCGM's diagnostic"}
+        return fail(f"{told}.", **words, **expected)
+    if banks.none:
+        return warn(f"{banks.none} memory banks have no spare row left; {told}.", **words)
+    return passed(f"{told}.", **words)
+
+
+@card_rule(
+    "health.repair_pending",
+    "No repair waits for a reset",
+    path="health.channel_repair_pending",
+    not_supported="This card does not repair channels or TPCs.",
+    reads="pending repairs of memory channels and of TPCs (nvmlDeviceGetRepairStatus)",
+    passes="none waits",
+    fails="a memory channel or a TPC waits for a reset to be repaired",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The card knows of a broken part and goes on using it until it is reset.",
+    next_step=RESET,
+    repeat="nvidia-smi -q -d ECC | grep -i 'repair pending'",
+)
+def repair_pending(look: Look) -> Outcome:
+    tpc = look.card.health.tpc_repair_pending
+    waiting = [
+        name for name, waits in (("a memory channel", look.value), ("a TPC", tpc)) if known(waits) and waits
+    ]
+    if waiting:
+        return fail(f"A repair waits for a reset: {' and '.join(waiting)}.", observed=True, expected=False)
+    if isinstance(tpc, Absent) and tpc.why is not Why.not_supported:
+        return unknown(NODE, tpc)
+    return passed("")
+
+
+_flag_rule(
+    "health.unrepairable_memory",
+    "The memory can be repaired",
+    path="health.unrepairable_memory",
+    not_supported="This card does not tell.",
+    clear="no memory is beyond repair",
+    trouble="the card has memory that can no longer be repaired",
+    cause=Cause.faulty,
+    meaning="Errors in that memory will come back.",
+    next_step=REPLACE,
+    repeat="nvidia-smi -q -d ECC | grep -i unrepairable",
+)
+
+_ACTIONS = {
+    "gpu_reset": "a reset of the card",
+    "node_reboot": "a reboot of the node",
+    "drain_p2p": "its peers to stop their work with it (drain), then a reset",
+    "drain_and_reset": "its work to be drained, then a reset",
+    "imex_reset": "the IMEX domain to be reset",
+    "bus_reset": "a reset over the PCIe bus",
+    "system_reboot": "a reboot of the whole system",
+}
+
+
+@card_rule(
+    "health.recovery_action",
+    "The driver asks for no repair of the card",
+    path="health.recovery_action",
+    not_supported="This driver does not tell.",
+    passes="the driver asks for nothing",
+    fails="the driver asks for a reset, a reboot or a drain",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="After an error the driver itself says that the card is not to be used before it was seen to.",
+    next_step="Have the provider do what the driver asks for, and look for the Xid that led to it.",
+    repeat="nvidia-smi -q | grep -i 'recovery action'",
+)
+def recovery_action(look: Look) -> Outcome:
+    if look.value == "none":
+        return passed("", expected="none")
+    asked = _ACTIONS.get(look.value)
+    if asked is None:
+        return fail(f"The driver asks for {look.value}, which this version does not know.", expected="none")
+    return fail(f"The driver wants {asked}.", expected="none")
+
+
+@card_rule(
+    "health.inforom",
+    "The InfoROM is intact",
+    path="identity.inforom_valid",
+    not_supported="The card has no InfoROM that could be checked.",
+    passes="its checksum is right",
+    fails="its checksum is wrong",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The card's memory of its own serial number, ECC settings and retired rows is damaged: what it "
+    "says about its health cannot be believed.",
+    next_step=REPLACE,
+    repeat=smi("inforom.img", "inforom.checksum_validation"),
+)
+def inforom(look: Look) -> Outcome:
+    return passed("", expected=True) if look.value else fail("The InfoROM is corrupt.", expected=True)
+
+
+@card_rule(
+    "health.start",
+    "The card starts at once (stated)",
+    path="health.start_seconds",
+    unit="s",
+    passes="always; how long the driver took to hand out the card is stated",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="",
+    next_step="",
+    repeat="time nvidia-smi -L",
+)
+def start(look: Look) -> Outcome:
+    return passed(f"After {look.value:.2g} s.")

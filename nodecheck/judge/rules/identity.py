@@ -1,0 +1,293 @@
+"""Are the cards what was rented?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodecheck.facts import Absent, Card, Maybe, Node, Why, known
+from nodecheck.judge.finding import NODE, Cause, Owner, Status
+from nodecheck.judge.rule import (
+    Look,
+    Outcome,
+    card_rule,
+    fail,
+    observe,
+    passed,
+    rule,
+    skipped,
+    smi,
+    unknown,
+    warn,
+)
+from nodecheck.profile import CardSpec, Profile
+
+MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One thing by which a product is known."""
+
+    id: str
+    name: str
+    path: str
+    expects: Callable[[CardSpec], Any]
+    """What the profile says: one value, or a tuple of which the card has one."""
+    unit: str = ""
+
+    def fits(self, value: Any, spec: CardSpec, card: Card) -> bool:
+        if self.path == "memory.total_bytes":
+            return _total_fits(value, spec, card)
+        expected = self.expects(spec)
+        return _folded(value) in map(_folded, expected if isinstance(expected, tuple) else (expected,))
+
+
+def _folded(value: Any) -> Any:
+    return value.strip().casefold() if isinstance(value, str) else value
+
+
+def _total_fits(total_bytes: int, spec: CardSpec, card: Card) -> bool:
+    least, most = (spec.memory_mib + sign * spec.memory_tolerance_mib for sign in (-1, 1))
+    if spec.ecc and card.health.ecc_enabled is False:
+        # Cards with GDDR keep ECC's bits in the memory itself: an L40S has 46068 MiB with ECC, 49140 without.
+        most += spec.memory_mib // 15
+    return least <= total_bytes / MIB <= most
+
+
+NAME = Mark("cards.model", "name", "identity.name", lambda spec: spec.names)
+PCI_ID = Mark("cards.pci_id", "PCI id", "identity.pci_id", lambda spec: spec.pci_ids or None)
+ARCHITECTURE = Mark(
+    "cards.architecture", "architecture", "identity.architecture", lambda spec: spec.architecture
+)
+CAPABILITY = Mark(
+    "cards.compute_capability",
+    "compute capability",
+    "identity.compute_capability",
+    lambda spec: spec.compute_capability,
+)
+CORES = Mark("cards.cores", "cores", "identity.cores", lambda spec: spec.cores)
+TOTAL = Mark(
+    "cards.memory.total", "memory", "memory.total_bytes", lambda spec: spec.memory_mib * MIB, "bytes"
+)
+BUS_WIDTH = Mark(
+    "cards.memory.bus_width", "memory bus", "memory.bus_width_bits", lambda spec: spec.memory_bus_bits, "bits"
+)
+MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, CORES, TOTAL, BUS_WIDTH)
+
+
+def _mark_rule(mark: Mark, title: str, *, meaning: str, repeat: str, required: bool = False) -> None:
+    @card_rule(
+        mark.id,
+        title,
+        path=mark.path,
+        expects=mark.expects,
+        unit=mark.unit,
+        passes="it is what the profile says",
+        fails="it is something else",
+        cause=Cause.not_as_rented,
+        owner=Owner.provider,
+        required=required,
+        meaning=meaning,
+        next_step="Compare with what the contract names, and send this report to the provider.",
+        repeat=repeat,
+    )
+    def judged(look: Look) -> Outcome:
+        if mark.fits(look.value, look.spec, look.card):
+            return passed("")
+        return fail(f"The {mark.name} is {_say(look.value, mark)}, not {_say(look.expected, mark)}.")
+
+
+def _say(value: Any, mark: Mark) -> str:
+    if mark.unit == "bytes":
+        return f"{value / MIB:,.0f} MiB"
+    return " or ".join(value) if isinstance(value, tuple) else f"{value} {mark.unit}".strip()
+
+
+_mark_rule(
+    NAME,
+    "The card is the model that was rented",
+    required=True,
+    meaning="The driver names another product than the one rented.",
+    repeat=smi("name"),
+)
+_mark_rule(
+    PCI_ID,
+    "The PCI id is the product's",
+    required=True,
+    meaning="The id burnt into the card is another product's, whatever its name says.",
+    repeat=smi("pci.device_id", "pci.sub_device_id"),
+)
+_mark_rule(
+    ARCHITECTURE,
+    "The architecture is the product's",
+    meaning="The chip is of another generation than the product's.",
+    repeat=smi("name", "compute_cap"),
+)
+_mark_rule(
+    CAPABILITY,
+    "The compute capability is the product's",
+    meaning="Programs compiled for the product may not run on this chip.",
+    repeat=smi("compute_cap"),
+)
+_mark_rule(
+    CORES,
+    "The card has all its cores",
+    meaning="A cut-down or partitioned chip computes more slowly than the product that was rented.",
+    repeat="nvidia-settings -q CUDACores -t || python3 -c 'import torch; "
+    "print(torch.cuda.get_device_properties(0))'",
+)
+_mark_rule(
+    TOTAL,
+    "The card has all its memory",
+    required=True,
+    meaning="Models that fit the product's memory do not fit this card, or the card is another variant.",
+    repeat=smi("memory.total"),
+)
+_mark_rule(
+    BUS_WIDTH,
+    "The memory bus is as wide as the product's",
+    meaning="A narrower bus has less memory bandwidth in proportion.",
+    repeat="nvidia-smi -q -d MEMORY",
+)
+
+
+@card_rule(
+    "cards.identity",
+    "All marks of the card belong to one product",
+    reads="name, PCI id, architecture, compute capability, cores, memory, memory bus, the board's default "
+    "power limit and the number of NVLinks, held against each other",
+    passes="all marks that could be seen are the product's",
+    fails="some are and some are not: the card is disguised, capped or cut down",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    required=True,
+    meaning="The card calls itself one product and behaves as another: a changed name or VBIOS, a slice of "
+    "a card, or a variant that is sold for less.",
+    next_step="Send this report to the provider and ask for the product that was rented.",
+    repeat=smi("name", "pci.device_id", "memory.total", "power.default_limit", "compute_cap"),
+)
+def identity(look: Look) -> Outcome:
+    seen: list[tuple[str, str, bool]] = []
+    card, spec = look.card, look.spec
+    for mark in MARKS:
+        value = observe(card, mark.path, card.source).value
+        if known(value) and mark.expects(spec) is not None:
+            seen.append((mark.name, _say(value, mark), mark.fits(value, spec, card)))
+    watts = card.power.default_limit_watts
+    if known(watts) and spec.power_limit_watts is not None:
+        least = min(spec.power_limit_watts, spec.power_limit_min_watts or spec.power_limit_watts)
+        seen.append(("default power limit", f"{watts:g} W", watts >= least - 1))
+    links, shape = card.links, look.profile.links
+    if known(links) and links and shape and shape.interconnect == "nvlink" and shape.links_per_card:
+        seen.append(("NVLinks", str(len(links)), len(links) == shape.links_per_card))
+    if len(seen) < 3:
+        return Outcome(Status.unknown, detail=f"Only {len(seen)} marks of the card could be seen.")
+    fitting = [name for name, _, fits in seen if fits]
+    strange = [f"{name} {said}" for name, said, fits in seen if not fits]
+    observed = "; ".join(f"{name} {said}" for name, said, _ in seen)
+    words: dict[str, Any] = {
+        "observed": observed,
+        "expected": " or ".join(spec.names),
+        "expected_from": spec.witness,
+    }
+    if not strange:
+        return passed(f"{len(seen)} marks agree.", **words)
+    return fail(
+        f"Disguised, capped or cut down: {', '.join(strange)} do not belong to {spec.names[0]}, while "
+        f"{', '.join(fitting)} do."
+        if fitting
+        else f"Another product: {', '.join(strange)}.",
+        **words,
+    )
+
+
+@rule(
+    "cards.uniform",
+    "The cards are alike",
+    reads="name, PCI id, memory, cores, default power limit, VBIOS, board part and firmware of every card",
+    door="nvml",
+    passes="all cards agree; different VBIOS, firmware or board parts are stated",
+    warns="the cards differ in name, PCI id, memory, cores or default power limit",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="Work spread over unlike cards goes at the pace of the least of them.",
+    next_step="Ask the provider for a node with cards of one kind.",
+    repeat=smi("name", "pci.device_id", "memory.total", "power.default_limit", "vbios_version"),
+)
+def uniform(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if isinstance(node.cards, Absent) and profile.count:
+        yield unknown(NODE, node.cards)
+        return
+    if len(node.known_cards) < 2:
+        yield skipped("Fewer than two cards are listed.")
+        return
+    hard = _differing(
+        node.known_cards,
+        (
+            "identity.name",
+            "identity.pci_id",
+            "memory.total_bytes",
+            "identity.cores",
+            "power.default_limit_watts",
+        ),
+    )
+    soft = _differing(
+        node.known_cards,
+        ("identity.vbios", "identity.board_part", "identity.inforom_image", "identity.gsp_firmware"),
+    )
+    if isinstance(hard, Absent):
+        yield unknown(NODE, hard)
+    elif hard:
+        yield warn(f"The cards differ: {'; '.join(hard)}.", observed="; ".join(hard), expected="alike")
+    elif known(soft) and soft:
+        yield passed(f"One product, in different issues: {'; '.join(soft)}.", observed="; ".join(soft))
+    else:
+        yield passed(f"{len(node.known_cards)} alike.", observed="alike", expected="alike")
+
+
+def _differing(cards: Sequence[Card], paths: Sequence[str]) -> Maybe[list[str]]:
+    """What differs between the cards at these paths; absent where no path was seen on two cards."""
+    differing: list[str] = []
+    last, compared = Absent(why=Why.not_asked), False
+    for path in paths:
+        values = [observe(card, path, card.source).value for card in cards]
+        seen = [value for value in values if known(value)]
+        last = next((value for value in values if isinstance(value, Absent)), last)
+        compared = compared or len(seen) > 1
+        counted = Counter(seen)
+        if len(counted) > 1:
+            name = path.rpartition(".")[2].replace("_", " ")
+            differing.append(f"{name}: " + ", ".join(f"{n} × {value}" for value, n in counted.most_common()))
+    return differing if compared else last
+
+
+@card_rule(
+    "cards.recorded",
+    "The card can be told from others",
+    reads="UUID, serial and board part number, VBIOS, InfoROM image, GSP firmware, slot on the baseboard "
+    "(nvmlDeviceGetUUID, nvmlDeviceGetSerial …)",
+    passes="the UUID or the serial number is known; they stand in the report",
+    cause=Cause.not_visible,
+    owner=Owner.provider,
+    meaning="",
+    next_step="",
+    repeat=smi("uuid", "serial", "pci.bus_id", "vbios_version"),
+)
+def recorded(look: Look) -> Outcome:
+    card = look.card
+    named = {
+        "UUID": card.uuid,
+        "serial": card.identity.serial,
+        "board part": card.identity.board_part,
+        "VBIOS": card.identity.vbios,
+        "InfoROM": card.identity.inforom_image,
+        "GSP firmware": card.identity.gsp_firmware,
+        "slot": card.identity.module_id,
+    }
+    if isinstance(card.uuid, Absent) and isinstance(card.identity.serial, Absent):
+        return unknown(NODE, card.uuid)
+    told = ", ".join(f"{name} {value}" for name, value in named.items() if known(value))
+    return passed(f"{told}.", observed=told)
