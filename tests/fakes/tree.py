@@ -19,7 +19,7 @@ from tests.fakes import nvml
 from tests.fakes.nvml.products import PRODUCTS, Product
 
 Kind = Literal["bare", "guest", "container"]
-"""`bare`: root on the machine itself. `guest`: root in a virtual machine. `container`: on it, but not root."""
+"""`bare`: root on the machine itself. `guest`: root in a virtual machine. `container`: on it, not root."""
 
 GIB = 1024**3
 KERNEL = "6.8.0-60-generic"
@@ -38,7 +38,10 @@ _EXPRESS, _EXTENDED = 0x40, 0x100
 
 @dataclass
 class Tree:
-    """Files with their contents, symbolic links with their targets, empty folders; all by absolute path."""
+    """Files with their contents, symbolic links with their targets, empty folders; all by absolute path.
+
+    A link whose target is no absolute path says just that, as those in /proc/self/ns do.
+    """
 
     files: dict[str, str | bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
@@ -68,7 +71,7 @@ class Tree:
             data = content.encode() if isinstance(content, str) else content
             (root / path.lstrip("/")).write_bytes(data)
         for path, target in self.links.items():
-            up = "../" * (path.count("/") - 1)
+            up = "../" * (path.count("/") - 1) if target.startswith("/") else ""
             (root / path.lstrip("/")).symlink_to(up + target.lstrip("/"))
 
 
@@ -186,7 +189,17 @@ def _system(tree: Tree, kind: Kind) -> None:
     tree.files["/proc/sys/kernel/osrelease"] = f"{KERNEL}\n"
     tree.files["/proc/sys/kernel/hostname"] = "node\n"
     tree.files["/proc/1/comm"] = "bash\n" if kind == "container" else "systemd\n"
-    tree.files["/proc/self/status"] = "Name:\tpython\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"
+    rights = "0000000000000000" if kind == "container" else "000001ffffffffff"
+    tree.files["/proc/self/status"] = f"Name:\tpython\nCapEff:\t{rights}\nSeccomp:\t0\n"
+    tree.files["/proc/self/uid_map"] = "         0          0 4294967295\n"
+    for name, number in (
+        ("pid", 4026531836),
+        ("ipc", 4026531839),
+        ("uts", 4026531838),
+        ("cgroup", 4026531835),
+    ):
+        apart = number + 1000 if kind == "container" else number
+        tree.links[f"/proc/self/ns/{name}"] = f"{name}:[{apart}]"
     if kind != "container":
         tree.files["/proc/1/environ"] = "HOME=/\0TERM=linux\0"
         vendor, name = ("QEMU", "Standard PC (Q35)") if kind == "guest" else ("Supermicro", "SYS-821GE-TNHR")
@@ -206,7 +219,11 @@ def _system(tree: Tree, kind: Kind) -> None:
         tree.files["/.dockerenv"] = ""
     if kind == "guest":
         tree.folders.add("/sys/class/iommu")
+        tree.files["/sys/devices/system/clocksource/clocksource0/available_clocksource"] = "kvm-clock tsc\n"
     else:
+        tree.files["/sys/devices/system/clocksource/clocksource0/available_clocksource"] = (
+            "tsc hpet acpi_pm\n"
+        )
         tree.links["/sys/class/iommu/dmar0"] = "/sys/devices/virtual/iommu/dmar0"
         tree.files["/sys/devices/virtual/iommu/dmar0/intel-iommu/version"] = "4:0\n"
 
@@ -442,6 +459,7 @@ def _adapters(tree: Tree, card: Product, count: int, kind: Kind) -> None:
             speed="32.0 GT/s PCIe",
             driver="mlx5_core",
         )
+        tree.files[f"/dev/infiniband/uverbs{i}"] = ""
         verbs = f"{folder}/infiniband/mlx5_{i}"
         tree.links[f"/sys/class/infiniband/mlx5_{i}"] = verbs
         tree.links[f"{verbs}/device"] = folder

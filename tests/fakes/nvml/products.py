@@ -121,7 +121,7 @@ PRODUCTS: dict[str, Product] = {
     ),
     "h100-nvl": Product(
         name="NVIDIA H100 NVL", device_id=0x2321, subsystem_id=0x1839, cores=16896, memory_mib=95830,
-        reserved_mib=551, bus_bits=6144, watts=400, min_watts=200, sm_mhz=1785, application_sm_mhz=1785,
+        reserved_mib=551, bus_bits=6016, watts=400, min_watts=200, sm_mhz=1785, application_sm_mhz=1785,
         memory_mhz=2619, bar1_mib=131072, form="bridge", links=12, link_version=6, link_mb_per_s=26562,
         links_per_pair=12, **_HOPPER,
     ),
