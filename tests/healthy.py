@@ -169,12 +169,18 @@ def _card(profile: Profile, spec: CardSpec, position: int, view: View) -> Card:
         "row_remap_failed": False,
         "bank_histogram": BankHistogram(max=3072, high=0, partial=0, low=0, none=0),
     }
-    health = health.model_copy(update=remap if spec.row_remap else dict.fromkeys(remap, NOT_SUPPORTED))
+    timing = {
+        "start_seconds": 0.02,
+        "slowest_call": "nvmlDeviceValidateInforom",
+        "slowest_call_seconds": 0.03,
+    }
+    remap = remap if spec.row_remap else dict.fromkeys(remap, NOT_SUPPORTED)
+    health = health.model_copy(update={**remap, **timing})
     fabric = Fabric(
         state="not_supported",
         **dict.fromkeys(("status", "health", "health_problems", "clique_id", "cluster_uuid"), NOT_SUPPORTED),
     )
-    if links and links.fabric:
+    if links and links.fabric and spec.architecture != "ampere":
         fabric = Fabric(
             state="completed",
             status="success",
@@ -189,6 +195,7 @@ def _card(profile: Profile, spec: CardSpec, position: int, view: View) -> Card:
         source="nvml",
         index=position,
         usable=True,
+        lost=False,
         pci_address=ADDRESSES[position],
         uuid=uuid(position),
         identity=Identity(
@@ -290,6 +297,7 @@ def _links(profile: Profile, position: int) -> Maybe[tuple[Link, ...]]:
             recovery_errors=0,
             crc_flit_errors=0,
             crc_data_errors=0,
+            effective_errors=0 if links.version == "5.0" else NOT_SUPPORTED,
         )
         for i in range(links.links_per_card or 18)
     )
@@ -309,6 +317,7 @@ def _topology(profile: Profile, cards: tuple[Card, ...], view: View, board: int)
         return Topology(
             pci_devices=(),
             nvml_count=Absent(why=Why.not_present, detail="libnvidia-ml.so.1 was not found"),
+            nvml_seconds=Absent(why=Why.not_present, detail="libnvidia-ml.so.1 was not found"),
             excluded=Absent(why=Why.not_present, detail="libnvidia-ml.so.1 was not found"),
             device_files=(),
             driver_cards=Absent(why=Why.not_present, detail="/proc/driver/nvidia/gpus"),
@@ -360,6 +369,7 @@ def _topology(profile: Profile, cards: tuple[Card, ...], view: View, board: int)
     return Topology(
         pci_devices=tuple(sorted(devices, key=lambda d: d.address)),
         nvml_count=len(cards),
+        nvml_seconds=0.4,
         excluded=(),
         device_files=tuple(f"/dev/nvidia{i}" for i in range(len(cards))),
         driver_cards=tuple(ADDRESSES[: len(cards)]),
@@ -540,6 +550,13 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
             devices=devices,
             import_seconds=2.9,
             folders=(f"{site}/torch",),
+            libraries=(
+                f"{site}/nvidia/cudnn/lib/libcudnn.so.9",
+                f"{site}/nvidia/nccl/lib/libnccl.so.2",
+                f"/usr/lib/x86_64-linux-gnu/libcuda.so.{_NVIDIA_DRIVER}",
+            )
+            if cards
+            else (),
             warnings=(),
         ),
         other_torches=(),

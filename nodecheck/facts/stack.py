@@ -70,6 +70,9 @@ class Torch(Fact):
         "linked into torch",
         torch="/proc/self/maps, ncclGetVersion",
     )
+    libraries: Maybe[tuple[str, ...]] = seen(
+        "paths of the GPU libraries in torch's process", torch="/proc/self/maps"
+    )
     arch_list: Maybe[tuple[str, ...]] = seen(
         "`sm_90`, `compute_90`, `gfx942`", torch="torch.cuda.get_arch_list()"
     )

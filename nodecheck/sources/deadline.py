@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from nodecheck.facts import Absent, Maybe, Why
@@ -56,3 +57,23 @@ def within(seconds: float, call: Callable[[], T], late: Callable[[T], None] | No
     if abandoned:
         return Absent(why=Why.timed_out, detail=f"no answer within {seconds:g} s")
     return answers[0]
+
+
+def beside(call: Callable[[], T]) -> Future[T]:
+    """Start a call in a thread of its own; `.result()` waits for what it returns or raises.
+
+    Unlike an executor's, the thread is a daemon: nobody has to wait for it where the program is interrupted.
+    """
+    future: Future[T] = Future()
+
+    def body() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # carried over to whoever asks
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=body, name="beside", daemon=True).start()
+    except RuntimeError:  # the process limit is reached: then one after the other
+        body()
+    return future

@@ -9,14 +9,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live
-from nodecheck.sources.deadline import within
+from nodecheck.sources.deadline import beside, within
 
 WORKER = Path(__file__).parents[1] / "measure" / "workers" / "stack.py"
 
@@ -126,8 +126,8 @@ class _Renter:
             return found if isinstance(found, Absent) else _choice(found, "--python", [])
 
         candidates = list(self._candidates())
-        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="find") as pool:
-            answers = list(pool.map(lambda candidate: self._find(candidate.path), candidates))
+        asked = [beside(partial(self._find, candidate.path)) for candidate in candidates]
+        answers = [answer.result() for answer in asked]
         torches: dict[tuple[Json, Json], tuple[dict[str, Json], str]] = {}
         bare: list[str] = []
         for candidate, found in zip(candidates, answers, strict=True):

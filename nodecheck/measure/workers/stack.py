@@ -258,10 +258,8 @@ def nccl_settings() -> List[List[str]]:
     if not os.path.isfile(path):
         return []
     with open(path, encoding="utf-8", errors="replace") as file:
-        text = file.read(65536)
-    return [
-        list(pair) for pair in re.findall(r"^[ \t]*(NCCL_\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
-    ]
+        pairs = [line.partition("=")[::2] for line in file.read(65536).splitlines() if "=" in line]
+    return [[name.strip(), value.strip()] for name, value in pairs if name.strip().startswith("NCCL_")]
 
 
 def ask_driver(answers: Answers) -> Tuple[str, List[Dict[str, Any]]]:
@@ -301,13 +299,28 @@ def loaded_libraries() -> List[str]:
 
 
 def nccl_loaded() -> Optional[Dict[str, Any]]:
-    """The NCCL (or RCCL) library of this process and the version it gives itself; None where it has none."""
-    for path in loaded_libraries():
-        if re.search(r"/lib[nr]ccl\.so", path):
-            version = ctypes.c_int()
-            code = ctypes.CDLL(path).ncclGetVersion(ctypes.byref(version))
-            return {"path": path, "version": version.value if code == 0 else None}
-    return None
+    """The NCCL (or RCCL) library that torch calls and the version it gives itself; None where none is loaded.
+
+    A preloaded library stands beside torch's own: it is the one whose functions are found first.
+    """
+
+    def function(path: Optional[str]) -> Any:
+        return ctypes.CDLL(path).ncclGetVersion
+
+    def address(path: Optional[str]) -> Optional[int]:
+        return ctypes.cast(function(path), ctypes.c_void_p).value
+
+    paths = [path for path in loaded_libraries() if re.search(r"/lib[nr]ccl\.so", path)]
+    if not paths:
+        return None
+    try:
+        first = address(None)
+    except AttributeError:  # loaded for torch alone
+        first = None
+    used = next((path for path in paths if address(path) == first), paths[0])
+    version = ctypes.c_int()
+    code = function(used)(ctypes.byref(version))
+    return {"path": used, "version": version.value if code == 0 else None}
 
 
 def torch_device(torch: Any, index: int, devices: List[Dict[str, Any]]) -> Dict[str, Any]:
@@ -327,14 +340,15 @@ def torch_device(torch: Any, index: int, devices: List[Dict[str, Any]]) -> Dict[
             item("pci_device_id") or 0,
         )
 
-    arch = item("gcnArchName")
+    # A CUDA build has gcnArchName too, and writes the card's name into it.
+    arch = str(item("gcnArchName")).split(":")[0] if torch.version.hip else None
     uuid = item("uuid")
     return {
         "index": index,
         "name": item("name"),
         "uuid": known.get("uuid") if uuid is None else "GPU-" + str(uuid),
         "pci_address": address(),
-        "capability": arch.split(":")[0] if arch else "%s.%s" % (item("major"), item("minor")),
+        "capability": arch or "%s.%s" % (item("major"), item("minor")),
         "total_bytes": item("total_memory"),
         "multiprocessors": item("multi_processor_count"),
     }

@@ -1,0 +1,254 @@
+"""What the worker in the renter's interpreter said, as facts."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from nodecheck.facts import Absent, Maybe, Why, known
+from nodecheck.facts.stack import ContextTest, CudaError, Library, Torch, TorchDevice
+from nodecheck.probes import cuda_errors
+from nodecheck.sources.channel import Json
+
+T = TypeVar("T")
+
+
+class Said:
+    """What a worker answered, or why it did not."""
+
+    def __init__(self, answer: Maybe[dict[str, Json]]) -> None:
+        self._answer = answer
+
+    def _part(self, name: str) -> dict[str, Json]:
+        part = None if isinstance(self._answer, Absent) else self._answer.get(name)
+        return part if isinstance(part, dict) else {}
+
+    def get(self, item: str, kind: type[T]) -> Maybe[T]:
+        """The item; `not_present` where torch has none, else why it was not answered."""
+        items = self._part("items")
+        if item not in items:
+            return self.why_not(item)
+        value = items[item]
+        if value is None:
+            return Absent(why=Why.not_present, detail=f"{item}: none")
+        if kind is float and type(value) is int:
+            value = float(value)
+        # bool is an int to Python, and neither is the other to us.
+        if isinstance(value, kind) and (kind is bool) == isinstance(value, bool):
+            return value
+        return Absent(why=Why.failed, detail=f"{item}: an answer of another shape: {str(value)[:80]}")
+
+    def error(self, item: str) -> dict[str, Json]:
+        """The error given for the item; empty if there was none."""
+        error = self._part("errors").get(item)
+        return error if isinstance(error, dict) else {}
+
+    def why_not(self, item: str) -> Absent:
+        """Why there is no answer to `item`: its own error, or what ended the worker before it."""
+        error = self.error(item)
+        if error:
+            return _absent_by(error)
+        if isinstance(self._answer, Absent):
+            return self._answer
+        step = f"at the step {self.step!r}" if self.step else "before its first step"
+        if self._answer.get("returncode") is None:
+            return Absent(
+                why=Why.timed_out, detail=f"{self._answer.get('cut_off')}, {step}{_innermost(self.log)}"
+            )
+        code = self._answer["returncode"]
+        if type(code) is int and code < 0:
+            return Absent(why=Why.failed, detail=f"ended by {_signal(-code)} {step}{_innermost(self.log)}")
+        if code != 0:
+            last = self.log.strip().rpartition("\n")[2][:200]
+            return Absent(why=Why.failed, detail=f"ended with status {code} {step}: {last}")
+        if item != "import" and self.error("import"):
+            return _absent_by(self.error("import"))
+        return Absent(why=Why.not_asked, detail=f"not reached; the worker ended {step}")
+
+    @property
+    def step(self) -> str:
+        return "" if isinstance(self._answer, Absent) else str(self._answer.get("step", ""))
+
+    @property
+    def log(self) -> str:
+        return "" if isinstance(self._answer, Absent) else str(self._answer.get("log", ""))
+
+
+def _absent_by(error: Mapping[str, Json]) -> Absent:
+    why = Why.not_present if error.get("missing") is True else Why.failed
+    if error.get("type") == "TimeoutError":
+        why = Why.timed_out
+    return Absent(why=why, detail=f"{error.get('type')}: {str(error.get('message'))[:300]}")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _innermost(log: str) -> str:
+    """The innermost lines of the stack that faulthandler wrote last, on one line."""
+    _, found, dump = log.rpartition("(most recent call first):")
+    frames = re.findall(r'File "([^"]*)", line (\d+) in (.*)', dump)[:4] if found else []
+    return (
+        "; stack: " + " < ".join(f"{name} ({file}:{line})" for file, line, name in frames) if frames else ""
+    )
+
+
+def context(card: str, said: Said | Absent) -> ContextTest:
+    if isinstance(said, Absent):
+        return ContextTest(card=card, ok=said, step=said, error=said)
+    error = _context_error(said)
+    return ContextTest(
+        card=card,
+        ok=_worked(card, said, error),
+        step=said.step or said.why_not("step"),
+        error=error or Absent(why=Why.not_present, detail="no CUDA error"),
+        context_seconds=Absent(why=Why.not_present, detail="a CPU needs none")
+        if card == "cpu"
+        else said.get("context_seconds", float),
+        kernel_seconds=said.get("kernel_seconds", float),
+        free_bytes=Absent(why=Why.not_present, detail="no card")
+        if card == "cpu"
+        else said.get("free_bytes", int),
+    )
+
+
+def _context_error(said: Said) -> CudaError | None:
+    for step in ("init", "context"):
+        result = _result(said.get(step, dict))
+        if result is not None and result.code != 0:
+            return result
+    for item in ("sum", "device"):
+        error = said.error(item)
+        found = cuda_errors.of_exception(str(error.get("message", "")), _number(error.get("code")))
+        if found is not None:
+            return found
+    return None
+
+
+def _worked(card: str, said: Said, error: CudaError | None) -> Maybe[bool]:
+    if error is not None:
+        return False
+    total = said.get("sum", dict)
+    if isinstance(total, Absent):
+        return total
+    device = said.get("device", dict)
+    if card != "cpu" and known(device) and device.get("uuid") != card:
+        return Absent(why=Why.failed, detail=f"CUDA handed out another card, {device.get('uuid')}")
+    return total.get("got") == total.get("expected")
+
+
+def cuda_init(said: Said) -> Maybe[CudaError]:
+    answer = said.get("init", dict)
+    if isinstance(answer, Absent):
+        return answer
+    return _result(answer) or Absent(why=Why.failed, detail=f"an answer of another shape: {str(answer)[:80]}")
+
+
+def _result(answer: Maybe[dict[str, Json]]) -> CudaError | None:
+    code = None if isinstance(answer, Absent) else _number(answer.get("code"))
+    if code is None or isinstance(answer, Absent):
+        return None
+    return cuda_errors.of_code(code, str(answer.get("name") or ""), str(answer.get("message") or ""))
+
+
+def _number(value: Json) -> int | None:
+    return value if type(value) is int else None
+
+
+def torch(said: Said) -> Maybe[Torch]:
+    """torch's facts; absent where it could not be imported."""
+    seconds = said.get("import_seconds", float)
+    if isinstance(seconds, Absent):
+        return said.why_not("import")
+    cuda, hip = said.get("cuda", str), said.get("hip", str)
+    cpu_only = _none(cuda) and _none(hip)
+    return Torch(
+        version=said.get("version", str),
+        path=said.get("path", str),
+        debug=said.get("debug", bool),
+        cuda=cuda,
+        hip=hip,
+        cudnn=_cudnn(said.get("cudnn", int)),
+        nccl=Absent(why=Why.not_present, detail="this torch is built without GPU support")
+        if cpu_only
+        else _nccl_built(said.get("nccl", list)),
+        nccl_loaded=_nccl_loaded(said.get("nccl_loaded", dict)),
+        libraries=texts(said.get("libraries", list)),
+        arch_list=texts(said.get("arch_list", list)),
+        available=said.get("available", bool),
+        device_count=said.get("device_count", int),
+        devices=devices(said),
+        import_seconds=seconds,
+        folders=texts(said.get("folders", list)),
+        warnings=texts(said.get("warnings", list)),
+    )
+
+
+def _none(value: Maybe[str]) -> bool:
+    return isinstance(value, Absent) and value.why is Why.not_present
+
+
+def _cudnn(number: Maybe[int]) -> Maybe[str]:
+    """`cudnnGetVersion`: 1000 × major + 100 × minor + patch, since 9.0 10000 × major."""
+    if isinstance(number, Absent):
+        return number
+    major = 10000 if number >= 90000 else 1000
+    return f"{number // major}.{number % major // 100}.{number % 100}"
+
+
+def _nccl_built(version: Maybe[list[Json]]) -> Maybe[str]:
+    if isinstance(version, Absent):
+        return version
+    return ".".join(str(part) for part in version[:3])
+
+
+def _nccl_loaded(answer: Maybe[dict[str, Json]]) -> Maybe[Library]:
+    """`ncclGetVersion`: 1000 × major + 100 × minor + patch, since 2.9 10000 × major."""
+    if isinstance(answer, Absent):
+        return answer
+    number = _number(answer.get("version"))
+    version: Maybe[str] = Absent(why=Why.failed, detail="ncclGetVersion gave none")
+    if number is not None:
+        major = 10000 if number >= 10000 else 1000
+        version = f"{number // major}.{number % major // 100}.{number % 100}"
+    return Library(path=str(answer.get("path")), version=version, origin="loaded")
+
+
+def devices(said: Said) -> Maybe[tuple[TorchDevice, ...]]:
+    answer = said.get("devices", list)
+    if isinstance(answer, Absent):
+        return answer
+    return tuple(
+        TorchDevice(
+            index=index,
+            name=_field(device, "name", str),
+            uuid=_field(device, "uuid", str),
+            pci_address=_field(device, "pci_address", str),
+            capability=_field(device, "capability", str),
+            total_bytes=_field(device, "total_bytes", int),
+            multiprocessors=_field(device, "multiprocessors", int),
+        )
+        for index, device in enumerate(answer)
+        if isinstance(device, dict)
+    )
+
+
+def _field(device: dict[str, Json], name: str, kind: type[T]) -> Maybe[T]:
+    value = device.get(name)
+    if value is None:
+        return Absent(why=Why.not_supported, detail="this torch does not tell")
+    return value if isinstance(value, kind) else Absent(why=Why.failed, detail=str(value)[:80])
+
+
+def texts(answer: Maybe[Any]) -> Maybe[tuple[str, ...]]:
+    if isinstance(answer, Absent):
+        return answer
+    if not isinstance(answer, list):
+        return Absent(why=Why.failed, detail=f"an answer of another shape: {str(answer)[:80]}")
+    return tuple(str(item) for item in answer)

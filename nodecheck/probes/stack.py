@@ -1,0 +1,338 @@
+"""Driver, libraries and PyTorch, and whether every card can be used."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Literal, TypeVar
+
+from nodecheck.facts import Absent, Card, Maybe, Stack, Why, known, or_none
+from nodecheck.facts.stack import Driver, Interpreter, Library, Toolkit
+from nodecheck.probes import interpreter as said_by
+from nodecheck.probes.interpreter import Said
+from nodecheck.sources import interpreter as renter
+from nodecheck.sources.channel import Json
+from nodecheck.sources.commands import Commands
+from nodecheck.sources.deadline import beside
+from nodecheck.sources.files import Files
+from nodecheck.sources.nvml import Survey
+from nodecheck.sources.process import Process
+
+INTERCEPTORS = re.compile(r"/lib(vgpu|cuda-control|vcuda|nvshare|gemhook)\b")
+"""Libraries that stand between programs and CUDA to share a card out: HAMi, vCUDA, nvshare, KubeShare."""
+
+_IMAGE_VARIABLES = (
+    "NVIDIA_PRODUCT_NAME", "NVIDIA_PYTORCH_VERSION", "NVIDIA_BUILD_ID", "PYTORCH_VERSION",
+    "PYTORCH_BUILD_VERSION", "CUDA_VERSION", "NCCL_VERSION", "NV_CUDA_LIB_VERSION", "NV_LIBNCCL_PACKAGE",
+    "NV_CUDNN_PACKAGE", "ROCM_VERSION", "container",
+)  # fmt: skip
+_IMAGE_FILES = ("/etc/os-release", "/etc/cloud/build.info")
+_DRIVER_FILES = re.compile(r"lib(cuda|nvidia-ml)\.so")
+_NCCL_FILES = re.compile(r"lib[nr]ccl\.so")
+
+T = TypeVar("T")
+
+
+_UNVERSIONED = Absent(why=Why.not_present, detail="the file's name holds no version")
+
+_Test = Future[Maybe[dict[str, Json]]]
+
+
+def probe(
+    survey: Maybe[Survey],
+    files: Files,
+    process: Process,
+    commands: Commands,
+    interpreter: renter.Interpreter,
+    cards: Maybe[tuple[Card, ...]],
+) -> Stack:
+    """The whole stack; the contexts of all cards are tried side by side with the questions to torch."""
+    environment = process.environment()
+    variables = or_none(environment) or {}
+    chosen = interpreter.chosen()
+    describing = beside(interpreter.describe)
+    tests = _start_contexts(interpreter, or_none(cards) or (), variables, describing)
+
+    # While torch is being imported:
+    toolkits = _toolkits(files, commands, variables)
+    hints = _image_hints(files, variables)
+    cache = commands.run("ldconfig")
+    shared_settings = files.read("/etc/nccl.conf")
+    preload_file = files.read("/etc/ld.so.preload")
+
+    said = Said(describing.result())
+    reachable = list(_reachable(files, variables, "" if isinstance(cache, Absent) else cache.stdout, said))
+    preloads = _preloads(variables, or_none(preload_file) or "", said)
+    return Stack(
+        driver=_driver(survey, files, said),
+        interpreter=chosen if isinstance(chosen, Absent) else _interpreter(chosen),
+        torch=said_by.torch(said),
+        other_torches=chosen if isinstance(chosen, Absent) else said_by.texts(chosen.get("others")),
+        cuda_init=said_by.cuda_init(said),
+        contexts=tuple(
+            said_by.context(card, test if isinstance(test, Absent) else Said(test.result()))
+            for card, test in tests
+        ),
+        nccl_libraries=_libraries(files, reachable, _NCCL_FILES),
+        driver_libraries=_libraries(files, reachable, _DRIVER_FILES),
+        preloads=environment
+        if isinstance(environment, Absent)
+        else _libraries(files, preloads, re.compile("")),
+        nccl_settings=_nccl_settings(shared_settings, said),
+        toolkits=toolkits,
+        environment=environment if isinstance(environment, Absent) else tuple(sorted(environment.items())),
+        image_hints=hints,
+    )
+
+
+def _interpreter(chosen: dict[str, Json]) -> Interpreter:
+    return Interpreter(**{name: str(chosen.get(name)) for name in ("path", "version", "chosen")})
+
+
+def _start_contexts(
+    interpreter: renter.Interpreter,
+    cards: tuple[Card, ...],
+    variables: Mapping[str, str],
+    describing: _Test,
+) -> list[tuple[str, _Test | Absent]]:
+    """A test for each card, started or set aside; one of the CPU where there is no card.
+
+    A card that the renter's own CUDA_VISIBLE_DEVICES hides is left alone.
+    """
+    if not cards:
+        return [("cpu", beside(lambda: interpreter.context("cpu")))]
+    variable = variables.get("CUDA_VISIBLE_DEVICES")
+    # Torch's own list takes as long as an import of torch: waited for only where something may be hidden.
+    visible = () if variable is None else _torch_uuids(Said(describing.result()))
+
+    def test(card: Card) -> _Test | Absent:
+        uuid = card.uuid
+        if isinstance(uuid, Absent):
+            return Absent(why=Why.not_asked, detail=f"its UUID is not known ({uuid})")
+        hidden = None if variable is None else _hidden(uuid, len(cards), variable, visible)
+        if hidden is not None:
+            return Absent(why=Why.not_asked, detail=hidden)
+        return beside(lambda: interpreter.context(uuid))
+
+    return [(card.key, test(card)) for card in cards]
+
+
+def _torch_uuids(said: Said) -> tuple[str, ...]:
+    devices = said_by.devices(said)
+    return () if isinstance(devices, Absent) else tuple(d.uuid for d in devices if known(d.uuid))
+
+
+def _hidden(uuid: str, count: int, variable: str, visible: tuple[str, ...]) -> str | None:
+    """Why the card counts as hidden by CUDA_VISIBLE_DEVICES; None where it is visible.
+
+    `visible` are the UUIDs that torch sees. Where it sees none the variable alone must tell; its numbers are
+    CUDA's, so they say something only where they name none of the `count` cards or all.
+    """
+    reason = f"CUDA_VISIBLE_DEVICES={variable} hides it"
+    if visible:
+        return None if uuid in visible else reason
+    entries = [entry.strip() for entry in variable.split(",")]
+    if any(uuid.startswith(entry) for entry in entries if entry.startswith("GPU-")):
+        return None
+    numbers = {entry for entry in entries if entry.isdecimal()}
+    if numbers >= {str(number) for number in range(count)}:
+        return None
+    return f"CUDA_VISIBLE_DEVICES={variable} may hide it" if numbers else reason
+
+
+def _driver(survey: Maybe[Survey], files: Files, said: Said) -> Driver:
+    text = files.read("/proc/driver/nvidia/version")
+    version, module = _kernel_module(text)
+    if isinstance(version, Absent):
+        told = _told(survey, "nvmlSystemGetDriverVersion", str)
+        version = told if known(told) else version
+    return Driver(
+        version=version,
+        library_version=_library_version(_told(survey, "nvmlSystemGetNVMLVersion", str)),
+        cuda_version=_cuda_version(_told(survey, "nvmlSystemGetCudaDriverVersion_v2", int)),
+        libcuda_version=said.why_not("init")
+        if said.error("init")
+        else _cuda_version(said.get("libcuda_version", int)),
+        module=module,
+        branch=_told(survey, "nvmlSystemGetDriverBranch", str),
+        confidential_computing=_confidential(_told(survey, "nvmlSystemGetConfComputeState", dict)),
+    )
+
+
+def _told(survey: Maybe[Survey], function: str, kind: type[T]) -> Maybe[T]:
+    answer = survey if isinstance(survey, Absent) else survey.get(function)
+    if isinstance(answer, (Absent, kind)):
+        return answer
+    return Absent(why=Why.failed, detail=f"{function}: an answer of another shape: {str(answer)[:80]}")
+
+
+def _kernel_module(text: Maybe[str]) -> tuple[Maybe[str], Maybe[Literal["open", "proprietary"]]]:
+    """Version and flavour from `NVRM version: NVIDIA UNIX [Open ]… Kernel Module [for …]  VERSION  …`."""
+    if isinstance(text, Absent):
+        return text, text
+    line = next((line for line in text.splitlines() if line.startswith("NVRM version:")), "")
+    found = re.search(r"Kernel Module\b.*?\s(\d+\.\d+(?:\.\d+)*)\s", line + " ")
+    if found is None:
+        nonsense = Absent(why=Why.failed, detail=f"/proc/driver/nvidia/version: {text[:80]!r}")
+        return nonsense, nonsense
+    return found[1], "open" if "Open Kernel Module" in line else "proprietary"
+
+
+def _library_version(version: Maybe[str]) -> Maybe[str]:
+    """NVML puts CUDA's major version before the driver's: `13.580.159.04`."""
+    if isinstance(version, Absent):
+        return version
+    first, _, rest = version.partition(".")
+    return rest if first.isdecimal() and int(first) < 100 and "." in rest else version
+
+
+def _cuda_version(number: Maybe[int]) -> Maybe[str]:
+    """1000 × major + 10 × minor."""
+    return number if isinstance(number, Absent) else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _confidential(state: Maybe[dict[str, Json]]) -> Maybe[bool]:
+    if isinstance(state, Absent):
+        return state
+    feature = state.get("ccFeature")
+    return (
+        feature != 0 if type(feature) is int else Absent(why=Why.failed, detail="no ccFeature in the answer")
+    )
+
+
+_Place = tuple[str, Maybe[str], str]
+"""Path, version where a package tells it, `Library.origin`."""
+
+
+def _reachable(files: Files, variables: Mapping[str, str], cache: str, said: Said) -> Iterator[_Place]:
+    """Libraries that programs may pick up, the ones that go first before the others.
+
+    `cache` is the output of `ldconfig -p`.
+    """
+    for path in _loaded(said):
+        yield path, _UNVERSIONED, "loaded"
+    for path in _paths(variables.get("LD_PRELOAD", "")):
+        yield path, _UNVERSIONED, "LD_PRELOAD"
+    for folder in variables.get("LD_LIBRARY_PATH", "").split(":"):
+        names = files.list(folder) if folder.startswith("/") else ()
+        for name in names if known(names) else ():
+            if _NCCL_FILES.match(name) or _DRIVER_FILES.match(name):
+                yield f"{folder.rstrip('/')}/{name}", _UNVERSIONED, "LD_LIBRARY_PATH"
+    wheels = said.get("nccl_wheels", list)
+    for wheel in wheels if known(wheels) else ():
+        if isinstance(wheel, dict) and wheel.get("path"):
+            version = wheel.get("version")
+            yield str(wheel["path"]), str(version) if version else _UNVERSIONED, "wheel"
+    for line in cache.splitlines():
+        _, arrow, path = line.rpartition(" => ")
+        if arrow:
+            yield path.strip(), _UNVERSIONED, "ld.so.cache"
+
+
+def _preloads(variables: Mapping[str, str], preload_file: str, said: Said) -> Iterator[_Place]:
+    for path in _paths(variables.get("LD_PRELOAD", "")):
+        yield path, _UNVERSIONED, "LD_PRELOAD"
+    for line in preload_file.splitlines():
+        for path in _paths(line.partition("#")[0]):
+            yield path, _UNVERSIONED, "/etc/ld.so.preload"
+    for path in _loaded(said):
+        if INTERCEPTORS.search(path):
+            yield path, _UNVERSIONED, "loaded"
+
+
+def _loaded(said: Said) -> tuple[str, ...]:
+    return or_none(said_by.texts(said.get("libraries", list))) or ()
+
+
+def _paths(text: str) -> list[str]:
+    return text.replace(":", " ").split()
+
+
+def _libraries(files: Files, places: Iterable[_Place], wanted: re.Pattern[str]) -> tuple[Library, ...]:
+    """Those whose file name begins like `wanted`, each file once, with the version its real name ends in."""
+    found: dict[str, Library] = {}
+    for path, version, origin in places:
+        if not wanted.match(path.rpartition("/")[2]):
+            continue
+        real = (or_none(files.resolve(path)) if path.startswith("/") else None) or path
+        named = re.search(r"\.so\.(\d+(?:\.\d+)+)$", real)
+        if isinstance(version, Absent) and named:
+            version = named[1]
+        first = found.get(real)
+        if first is None:
+            found[real] = Library(path=real, version=version, origin=origin)
+        elif isinstance(first.version, Absent):
+            found[real] = first.model_copy(update={"version": version})
+    return tuple(found.values())
+
+
+def _nccl_settings(shared: Maybe[str], said: Said) -> Maybe[tuple[tuple[str, str], ...]]:
+    """/etc/nccl.conf, and the user's own file, which goes before it."""
+    if isinstance(shared, Absent) and shared.why is not Why.not_present:
+        return shared
+    settings = {}
+    for line in (or_none(shared) or "").splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if equals and name.startswith("NCCL_"):
+            settings[name] = value
+    own = said.get("nccl_settings", list)
+    for pair in own if known(own) else ():
+        if isinstance(pair, list) and len(pair) == 2:
+            settings[str(pair[0])] = str(pair[1])
+    return tuple(sorted(settings.items()))
+
+
+def _toolkits(files: Files, commands: Commands, variables: Mapping[str, str]) -> tuple[Toolkit, ...]:
+    installed = files.list("/usr/local")
+    folders = [
+        f"/usr/local/{name}" for name in (installed if known(installed) else ()) if name.startswith("cuda")
+    ]
+    folders += [
+        variables[name] for name in ("CUDA_HOME", "CUDA_PATH") if variables.get(name, "").startswith("/")
+    ]
+    found: dict[str, Toolkit] = {}
+    for folder in folders:
+        real = or_none(files.resolve(folder))
+        if real is None or real in found:
+            continue
+        version = _toolkit_version(files, real)
+        if not (isinstance(version, Absent) and version.why is Why.not_present):
+            found[real] = Toolkit(path=real, version=version)
+    compiler = commands.run("nvcc")
+    if known(compiler):
+        named = re.search(r"\bV(\d+\.\d+\.\d+)", compiler.stdout)
+        found["nvcc"] = Toolkit(
+            path="nvcc on PATH",
+            version=named[1] if named else Absent(why=Why.failed, detail="nvcc --version gave none"),
+        )
+    return tuple(found.values())
+
+
+def _toolkit_version(files: Files, folder: str) -> Maybe[str]:
+    """From version.json (CUDA >= 11.1), version.txt, or the folder's name where it holds a compiler."""
+    text = files.read(f"{folder}/version.json")
+    if known(text):
+        try:
+            return str(json.loads(text)["cuda"]["version"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return Absent(why=Why.failed, detail=f"{folder}/version.json: {text[:80]!r}")
+    text = files.read(f"{folder}/version.txt")
+    if isinstance(text, Absent):
+        dated = re.search(r"cuda-(\d+\.\d+)$", folder)
+        return dated[1] if dated and "nvcc" in (or_none(files.list(f"{folder}/bin")) or ()) else text
+    named = re.search(r"CUDA Version (\d+(?:\.\d+)+)", text)
+    return named[1] if named else Absent(why=Why.failed, detail=f"{folder}/version.txt: {text[:80]!r}")
+
+
+def _image_hints(files: Files, variables: Mapping[str, str]) -> tuple[str, ...]:
+    hints = [f"{name}={variables[name]}" for name in _IMAGE_VARIABLES if variables.get(name)]
+    for path in _IMAGE_FILES:
+        text = or_none(files.read(path)) or ""
+        named = re.search(r'^(?:PRETTY_NAME|build_name|serial)\s*[=:]\s*"?([^"\n]*)', text, re.MULTILINE)
+        if named:
+            hints.append(f"{path}: {named[1].strip()}")
+    if known(files.list("/opt/nvidia/entrypoint.d")):
+        hints.append("/opt/nvidia/entrypoint.d: made from one of NVIDIA's images")
+    return tuple(hints)
