@@ -565,8 +565,7 @@ def clock(look: Look) -> Outcome:
         return warn("The kernel does not count its clock as synchronised.", expected=True)
     return passed(
         "No time service has set the kernel's clock here; a guest's or container's clock is the "
-        "hypervisor's or the "
-        "host's to keep."
+        "hypervisor's or the host's to keep."
     )
 
 
