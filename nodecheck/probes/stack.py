@@ -156,7 +156,7 @@ def _driver(survey: Maybe[Survey], files: Files, said: Said) -> Driver:
         if said.error("init")
         else _cuda_version(said.get("libcuda_version", int)),
         module=module,
-        branch=_told(survey, "nvmlSystemGetDriverBranch", str),
+        branch=_branch(_told(survey, "nvmlSystemGetDriverBranch", dict)),
         confidential_computing=_confidential(_told(survey, "nvmlSystemGetConfComputeState", dict)),
     )
 
@@ -191,6 +191,12 @@ def _library_version(version: Maybe[str]) -> Maybe[str]:
 def _cuda_version(number: Maybe[int]) -> Maybe[str]:
     """1000 × major + 10 × minor."""
     return number if isinstance(number, Absent) else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _branch(info: Maybe[dict[str, Json]]) -> Maybe[str]:
+    if isinstance(info, Absent):
+        return info
+    return str(info.get("branch") or "") or Absent(why=Why.failed, detail="no branch in the answer")
 
 
 def _confidential(state: Maybe[dict[str, Json]]) -> Maybe[bool]:

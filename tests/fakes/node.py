@@ -5,8 +5,7 @@
     facts = node.probe(tmp_path)                     # real sources, real pynvml in its child, real probes
 
 What a folder of files cannot show (sizes of file systems, closed doors), what the process is told of itself,
-what programs print and what the renter's interpreter says
-are answers to the sources' questions, kept by question.
+what programs print and what the renter's interpreter says are answers to the sources' questions, by question.
 """
 
 from __future__ import annotations
