@@ -142,8 +142,8 @@ def healthy(
 ) -> FakeNode:
     """A node that is all that the shipped profile promises.
 
-    A card rented alone has no links where it is a guest (the driver is told to leave them off), dead ones on bare
-    metal, and live ones in a container, which sees the board as it is.
+    A card rented alone has no links where it is a guest (the driver is told to leave them off), dead ones on
+    bare metal, and live ones in a container, which sees the board as it is.
     """
     if profile == "cpu":
         return _without_cards(kind)

@@ -45,6 +45,8 @@ FIELD_MEMORY_TEMPERATURE, FIELD_LINK_COUNT, FIELD_LINK_SPEED = 82, 91, 164
 FIELD_LINK_RECOVERY_EVENTS, FIELD_LINK_EFFECTIVE_ERRORS, FIELD_RECOVERY_ACTION = 215, 219, 230
 REPLAY, RECOVERY, CRC_FLIT, CRC_DATA = range(4)
 """Kinds of NVLink error counters."""
+WELL = 0b1_10_10_10_10
+"""`healthMask` of a fabric that looked for every trouble it knows, and found none."""
 HIDDEN_SWITCH = f"FFFF:FF:FF.0 {2**32 - 1} 255 31 0 0 FFFFFFFF:FF:FF.0"
 """`nvmlPciInfo_t` of an NVSwitch that a guest does not see."""
 
@@ -140,7 +142,13 @@ def set_memory(description: Description, card: int, total: int, reserved: int, u
 
 
 def set_fabric(
-    description: Description, card: int, *, state: int = 3, status: int = 0, mask: int = 0, summary: int = 1
+    description: Description,
+    card: int,
+    *,
+    state: int = 3,
+    status: int = 0,
+    mask: int = WELL,
+    summary: int = 1,
 ) -> None:
     """State 0 not supported, 1 not started, 2 in progress, 3 completed.
 
@@ -320,9 +328,9 @@ def switch_count(card: Product) -> int:
 
 def _fabric(d: Description, card: Product, i: int, joined: bool, virtual: bool) -> None:
     if joined:
-        set_fabric(d, i, summary=0 if virtual else 1)
+        set_fabric(d, i, summary=0, mask=0) if virtual else set_fabric(d, i)
     elif card.architecture >= 9:
-        set_fabric(d, i, state=0, summary=0)
+        set_fabric(d, i, state=0, mask=0, summary=0)
 
 
 def _pair(d: Description, card: Product, i: int, j: int, virtual: bool, links: Links) -> None:
