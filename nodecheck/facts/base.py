@@ -30,6 +30,8 @@ def _writable(value: Any) -> Any:
         return Absent(why=Why.failed, detail=f"the answer was {value}")
     if isinstance(value, tuple):
         return tuple(_writable(item) for item in value)
+    if isinstance(value, dict):
+        return {_writable(key): _writable(item) for key, item in value.items()}
     return value
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from nodecheck.facts import Absent, known
@@ -24,36 +25,33 @@ _MOST_FACTS_CHARACTERS = 300_000
 def render(report: Report) -> str:
     """The page, under 1 MB for eight cards. Every text is escaped where it is put in, and made `plain`."""
     judgement = report.judgement
-    return (
-        _environment()
-        .from_string(files("nodecheck.report").joinpath(TEMPLATE).read_text("utf-8"))
-        .render(
-            report=report,
-            judgement=judgement,
-            node=report.facts,
-            profile=report.profile,
-            drawing=drawing(report),
-            matrix=view.matrix(report.facts),
-            sections=view.sections(judgement),
-            waived=view.waived(judgement),
-            missed=view.missed(judgement),
-            passed=view.with_status(judgement, Status.passed),
-            skipped=view.with_status(judgement, Status.skipped),
-            facts=_record(report),
-            view=view,
-            Status=Status,
-            most_events=_MOST_EVENTS,
-        )
+    return _template().render(
+        report=report,
+        judgement=judgement,
+        node=report.facts,
+        profile=report.profile,
+        drawing=drawing(report),
+        matrix=view.matrix(report.facts),
+        sections=view.sections(judgement),
+        waived=view.waived(judgement),
+        missed=view.missed(judgement),
+        passed=view.with_status(judgement, Status.passed),
+        skipped=view.with_status(judgement, Status.skipped),
+        facts=_record(report),
+        view=view,
+        Status=Status,
+        most_events=_MOST_EVENTS,
     )
 
 
-def _environment() -> Environment:
+@cache
+def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
     )
     environment.filters.update(shown=shown, size=_size, plural=plural)
     environment.tests.update(absent=lambda value: isinstance(value, Absent), known=known)
-    return environment
+    return environment.from_string(files("nodecheck.report").joinpath(TEMPLATE).read_text("utf-8"))
 
 
 def _finalize(value: Any) -> Any:

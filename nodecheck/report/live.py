@@ -13,7 +13,6 @@ from typing import IO, Literal
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -146,9 +145,9 @@ def _picture(progress: Progress) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for name, timing in progress.timings():
         if timing.started is None:
-            sign: RenderableType = Text("·", "dim")
+            sign = Text("·", "dim")
         elif timing.ended is None:
-            sign = Spinner("line", style="cyan")
+            sign = Text("|/-\\"[int(progress.seconds(timing) * 8) % 4], "cyan")
         else:
             sign = Text("!", "bold red") if timing.failed else Text("+", "green")
         seconds = "" if timing.started is None else f"{progress.seconds(timing):.1f} s"
@@ -156,7 +155,7 @@ def _picture(progress: Progress) -> RenderableType:
     left = progress.seconds_left()
     words = f"about {left:.0f} s left" if left >= 0.5 else "nearly done, or slower than usual"
     bar = Table.grid(padding=(0, 1))
-    bar.add_row(ProgressBar(total=1.0, completed=progress.fraction(), width=30), Text(words, "dim"))
+    bar.add_row(ProgressBar(1.0, progress.fraction(), width=30, complete_style="cyan"), Text(words, "dim"))
     return Group(table, bar)
 
 

@@ -39,7 +39,7 @@ _LINKS = {"nvlink": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
 def render(report: Report) -> str:
     """The report as text, 80 columns wide and without colour."""
     stream = io.StringIO()
-    _print(report, Console(file=stream, width=80, color_system=None, force_terminal=False), None)
+    print_on(Console(file=stream, width=80, color_system=None, force_terminal=False), report)
     return stream.getvalue()
 
 
@@ -53,10 +53,11 @@ def show(report: Report, *, quiet: bool = False, folder: Written | None = None) 
         return
     console = Console(file=sys.stdout)
     console.width = min(console.width, _WIDEST)
-    _print(report, console, folder)
+    print_on(console, report, folder)
 
 
-def _print(report: Report, console: Console, folder: Written | None) -> None:
+def print_on(console: Console, report: Report, folder: Written | None = None) -> None:
+    """The report on a console of rich's, whatever that writes to."""
     for block in (*_blocks(report), *_place(folder)):
         console.print(block, highlight=False, markup=False, emoji=False, crop=False)
 

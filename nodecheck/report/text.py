@@ -42,7 +42,9 @@ def shown(value: Any, unit: str = "") -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes in binary units, `140.4 GiB`; small counts in bytes."""
+    """A number of bytes in binary units, `140.4 GiB`; small counts, and those no machine has, in bytes."""
+    if not abs(count) < 1024**6:
+        return f"{count} bytes"
     amount, unit = float(count), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if abs(amount) < 1024:

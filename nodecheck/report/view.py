@@ -247,6 +247,8 @@ def facts(node: Node) -> tuple[tuple[str, tuple[str, ...]], ...]:
         ("Topology", node.topology, "topology"),
         ("Stack", node.stack, "stack"),
         ("Kernel log", node.kernel_log, "kernel_log"),
+        ("Doors", node.doors, "doors"),
+        ("Probes", (node.tool_version, node.level, node.taken_at), "run"),
     ]
     return tuple((title, tuple(_lines(value, path))) for title, value, path in titles)
 
