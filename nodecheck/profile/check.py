@@ -156,7 +156,7 @@ def _translated(detail: ErrorDetails) -> Fault:
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         return Fault(
-            path, f"{shown(given)} is not plausible here, {words} {context[name]} is (is the unit right?)."
+            path, f"{shown(given)} is not plausible here, {words} {context[name]:g} is (is the unit right?)."
         )
     if kind == "string_too_long":
         return Fault(path, f"longer than {context['max_length']} characters.")
@@ -165,7 +165,7 @@ def _translated(detail: ErrorDetails) -> Fault:
     if kind in ("too_long", "too_short"):
         bound = "at most" if kind == "too_long" else "at least"
         count = context["max_length"] if kind == "too_long" else context["min_length"]
-        return Fault(path, f"must have {bound} {count} entries.")
+        return Fault(path, f"must have {bound} {count} {'entry' if count == 1 else 'entries'}.")
     return Fault(path, f"{_WORDS.get(kind, detail['msg'])}, not {shown(given)}.")
 
 

@@ -104,20 +104,21 @@ def _shipped(name: str) -> Profile:
 
 def parse(text: str, name: str) -> Profile:
     """The profile in a TOML text that stands in no file; `name` takes the file's place in a ProfileError."""
-    return _merge_and_check([_parsed(Path(name), text.encode())])
+    return _load(Path(name), text.encode("utf-8", "replace"))
 
 
-def _load(path: Path) -> Profile:
+def _load(path: Path, data: bytes | None = None) -> Profile:
+    """`data` stands for what would be read from `path`."""
     try:
-        return _merge_and_check(_chain(path))
+        return _merge_and_check(_chain(_parsed(path, _read(path) if data is None else data)))
     except RecursionError:
         raise ProfileError(f"{_label(path)}: nested too deeply for a profile.") from None
 
 
-def _chain(path: Path) -> list[_File]:
+def _chain(first: _File) -> list[_File]:
     """The file and everything it builds on, nearest first."""
-    chain = [_read(path)]
-    seen = [path.resolve()]
+    chain = [first]
+    seen = [first.path.resolve()]
     while (extends := chain[-1].table.get("extends")) is not None:
         child = chain[-1]
         where = f"{child.label}, line {child.lines.get(('extends',), 1)}: extends"
@@ -135,7 +136,7 @@ def _chain(path: Path) -> list[_File]:
             raise ProfileError(f"{where}: {shown(extends)} builds on this file again.")
         if len(chain) == MAX_CHAIN:
             raise ProfileError(f"{where}: more than {MAX_CHAIN} files build on each other.")
-        chain.append(_read(parent))
+        chain.append(_parsed(parent, _read(parent)))
         seen.append(parent.resolve())
     return chain
 
@@ -152,7 +153,7 @@ def _label(path: Path) -> str:
     return shown(path.name or str(path), 80, quote=False)
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> bytes:
     label = _label(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -164,7 +165,7 @@ def _read(path: Path) -> _File:
         raise ProfileError(f"{label}: cannot be read ({reason.lower()}).") from None
     if len(data) > MAX_BYTES:
         raise ProfileError(f"{label}: larger than {MAX_BYTES // 2**20} MiB, so it is no profile.")
-    return _parsed(path, data)
+    return data
 
 
 def _parsed(path: Path, data: bytes) -> _File:
@@ -260,7 +261,7 @@ def _same_figure(a: Any, b: Any) -> bool:
 
 def _sentence(path: lines.Path, says: str, chain: list[_File], origins: list[tuple[_File, int]]) -> str:
     """`file, line N: key: what is wrong`, where the file is the one the value came from."""
-    files = chain
+    files = chain[:1] if path[0] in _OWN_KEYS else chain
     if len(path) > 1 and path[0] == "figures" and isinstance(path[1], int) and path[1] < len(origins):
         file, index = origins[path[1]]
         path = ("figures", index, *path[2:])

@@ -1,0 +1,164 @@
+"""`nodecheck profiles …`, as a user runs it: through the real command line, with its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonschema
+import pytest
+
+from nodecheck import cli
+from nodecheck.facts import Absent, Why
+from nodecheck.profile import Profile, load, names
+from tests import healthy
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Nodecheck = Callable[..., Ran]
+
+
+@pytest.fixture
+def nodecheck(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Nodecheck:
+    def run(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["nodecheck", "profiles", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def test_list_names_every_bundle_with_its_title(nodecheck: Nodecheck) -> None:
+    ran = nodecheck("list")
+    assert ran.code == 0
+    assert [line.split()[0] for line in ran.out.splitlines()] == list(names())
+    assert "4 × NVIDIA H200 SXM 141 GB" in ran.out
+    assert [entry["name"] for entry in json.loads(nodecheck("list", "--json").out)] == list(names())
+
+
+def test_show_gives_the_whole_profile_with_its_witnesses(nodecheck: Nodecheck) -> None:
+    ran = nodecheck("show", "h200x4")
+    assert ran.code == 0
+    for told in (
+        "memory_mib",
+        "143 771",
+        "links_per_card",
+        "363.3 GB/s, warn below 345, fail below 327",
+        "2026-08-22",
+    ):
+        assert told in ran.out
+    assert ran.out.count("from ") >= 4 + len(load("h200x4").figures)
+    assert "to be extended" in nodecheck("show", "h200").out
+
+
+def test_show_json_is_the_profile_itself(nodecheck: Nodecheck) -> None:
+    for name in ("h200x4", "cpu", "a100"):
+        ran = nodecheck("show", name, "--json")
+        assert Profile.model_validate_json(ran.out) == load(name, allow_abstract=True)
+
+
+def test_an_unknown_profile_is_exit_65_with_one_sentence(nodecheck: Nodecheck) -> None:
+    ran = nodecheck("show", "h200x5")
+    assert ran.code == 65 and ran.out == ""
+    assert ran.err.startswith('nodecheck: There is no profile "h200x5"; did you mean h200x')
+    assert ran.err.count("\n") == 1
+
+
+def test_the_shipped_profiles_are_valid_and_name_findings_that_exist(nodecheck: Nodecheck) -> None:
+    files = sorted((PROJECT / "profiles").glob("*.toml"))
+    ran = nodecheck("validate", *files)
+    assert ran.code == 0, ran.out
+    assert len(ran.out.splitlines()) == len(files) and all(
+        ": valid (" in line for line in ran.out.splitlines()
+    )
+
+
+def test_validate_says_every_problem_on_a_line_of_its_own(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('schema = 1\nname = "bad"\nextends = "h200x1"\n[cards]\ncount = -1\nconut = 2\n')
+    ran = nodecheck("validate", bad, "h200x1", tmp_path / "absent.toml")
+    assert ran.code == 65
+    assert ran.out.splitlines() == [
+        "bad.toml, line 1: title: is missing.",
+        "bad.toml, line 5: cards.count: -1 is not plausible here, at least 0 is (is the unit right?).",
+        "bad.toml, line 6: cards.conut: no such key; did you mean count?",
+        "h200x1: valid (1 × NVIDIA H200 SXM 141 GB)",
+        "absent.toml: cannot be read (no such file or directory).",
+    ]
+
+
+def test_validate_finds_a_finding_that_no_rule_has(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('schema = 1\nname = "mine"\ntitle = "t"\nextends = "h200x1"\nwanted = ["cards.cuont"]\n')
+    ran = nodecheck("validate", file)
+    assert ran.code == 65
+    assert ran.out.startswith("mine: wanted: there is no finding cards.cuont")
+
+
+def test_the_schema_describes_every_shipped_profile(nodecheck: Nodecheck) -> None:
+    schema = json.loads(nodecheck("schema").out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert "NVLink version" in json.dumps(schema)
+    for name in names():
+        jsonschema.validate(json.loads(nodecheck("show", name, "--json").out), schema)
+
+
+def facts(folder: Path, node: object) -> Path:
+    path = folder / "facts.json"
+    path.write_text(node.model_dump_json())  # type: ignore[attr-defined]
+    return path
+
+
+def test_new_writes_a_profile_that_is_valid(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    source = facts(tmp_path, healthy.node(load("h200x4")))
+    printed = nodecheck("new", "--from", source)
+    assert (
+        printed.code == 0 and 'name = "my-h200x4"' in printed.out and printed.out.startswith("# Drafted by")
+    )
+    target = tmp_path / "ours.toml"
+    assert nodecheck("new", "--from", source, "-o", target).code == 0
+    assert load(str(target)).name == "ours" and load(str(target)).count == 4
+    assert nodecheck("validate", target).code == 0
+    assert nodecheck("new", "--from", source, "--name", "x1").out.count('name = "x1"') == 1
+
+
+def test_new_overwrites_nothing(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    source = facts(tmp_path, healthy.node(load("h200x1")))
+    target = tmp_path / "ours.toml"
+    target.write_text("precious")
+    ran = nodecheck("new", "--from", source, "-o", target)
+    assert ran.code == 73 and "exists already" in ran.err
+    assert target.read_text() == "precious"
+    assert nodecheck("new", "--from", source, "-o", tmp_path / "no/such/folder/x.toml").code == 73
+
+
+def test_new_refuses_what_is_no_model(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    hidden = Absent(why=Why.no_permission, detail="NVMLError_NoPermission")
+    node = healthy.change(healthy.node(load("h200x1")), "cards.0.identity.name", hidden)
+    ran = nodecheck("new", "--from", facts(tmp_path, node))
+    assert ran.code == 65 and ran.out == "" and "no card tells its name" in ran.err
+    (tmp_path / "odd.json").write_text("{}")
+    assert nodecheck("new", "--from", tmp_path / "odd.json").code == 65
+    assert nodecheck("new", "--from", tmp_path / "absent.json").code == 65
+    assert (
+        nodecheck("new", "--from", facts(tmp_path, healthy.node(load("h200x1"))), "--name", "../x").code == 65
+    )
+
+
+def test_wrong_usage_is_exit_64(nodecheck: Nodecheck) -> None:
+    assert nodecheck("show").code == 64
+    assert nodecheck("new").code == 64
+    assert nodecheck("frobnicate").code == 64
