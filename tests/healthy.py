@@ -180,7 +180,7 @@ def _card(profile: Profile, spec: CardSpec, position: int, view: View) -> Card:
         state="not_supported",
         **dict.fromkeys(("status", "health", "health_problems", "clique_id", "cluster_uuid"), NOT_SUPPORTED),
     )
-    if links and links.fabric and spec.architecture != "ampere":
+    if links and links.fabric:
         fabric = Fabric(
             state="completed",
             status="success",
@@ -346,7 +346,7 @@ def _topology(profile: Profile, cards: tuple[Card, ...], view: View, board: int)
         for i in range(board)
     ]
     links = profile.links
-    if view == "bare" and links and links.fabric and spec.architecture in _SWITCHES:
+    if view == "bare" and links and links.interconnect == "nvlink" and spec.architecture in _SWITCHES:
         switch_id, switches = _SWITCHES[spec.architecture]
         devices += [
             PciDevice(
@@ -566,6 +566,7 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
                 card=key,
                 ok=True,
                 step="done",
+                signal=NOT_PRESENT,
                 error=NOT_PRESENT,
                 context_seconds=0.3 if cards else NOT_PRESENT,
                 kernel_seconds=0.02,

@@ -104,27 +104,34 @@ def _none_promised(cards: Maybe[tuple[Card, ...]]) -> Outcome:
     return passed(f"The profile has no cards; the node has {len(cards)}: {names}.", observed=len(cards))
 
 
-def _not_listed(why: Absent, on_bus: str) -> Outcome:
-    if why.why is Why.not_asked or "nvidia-ml-py" in why.detail:
-        return unknown(NODE, why)
-    if why.why is Why.timed_out:
+def _not_listed(absent: Absent, on_bus: str) -> Outcome:
+    if absent.why is Why.not_asked or "nvidia-ml-py" in absent.detail:
+        return unknown(NODE, absent)
+    observed = str(absent)
+    if absent.why is Why.timed_out:
         return fail(
-            f"The driver does not answer ({why.detail}); {on_bus}.",
+            f"The driver does not answer ({absent.detail}); {on_bus}.",
+            observed=observed,
             next_step="Ask the provider to reset the cards or reboot the node; a card that hangs the driver "
             "again is broken.",
         )
     for start in _STARTS:
-        if start.says in why.detail:
-            detail = f"{start.detail} It says: {why.detail}; {on_bus}."
-            return fail(detail, cause=Cause.misconfigured, next_step=start.next_step)
-    if why.why is Why.not_present:
+        if start.says in absent.detail:
+            return fail(
+                f"{start.detail} It says: {absent.detail}; {on_bus}.",
+                observed=observed,
+                cause=Cause.misconfigured,
+                next_step=start.next_step,
+            )
+    if absent.why is Why.not_present:
         return fail(
-            f"The driver's library was not found ({why.detail}); {on_bus}.",
+            f"The driver's library was not found ({absent.detail}); {on_bus}.",
+            observed=observed,
             cause=Cause.misconfigured,
             next_step="In a container, start it with its GPUs (`docker run --gpus all`, or the provider's "
             "switch for it). Otherwise the driver is not installed: ask the provider.",
         )
-    return fail(f"The driver cannot be asked ({why}); {on_bus}.")
+    return fail(f"The driver cannot be asked ({absent}); {on_bus}.", observed=observed)
 
 
 def _on_bus(node: Node, profile: Profile) -> str:

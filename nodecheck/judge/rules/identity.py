@@ -78,14 +78,22 @@ BUS_WIDTH = Mark(
 MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, CORES, TOTAL, BUS_WIDTH)
 
 
-def _mark_rule(mark: Mark, title: str, *, meaning: str, repeat: str, required: bool = False) -> None:
+def _mark_rule(
+    mark: Mark,
+    title: str,
+    *,
+    passes: str = "it is what the profile says",
+    meaning: str,
+    repeat: str,
+    required: bool = False,
+) -> None:
     @card_rule(
         mark.id,
         title,
         path=mark.path,
         expects=mark.expects,
         unit=mark.unit,
-        passes="it is what the profile says",
+        passes=passes,
         fails="it is something else",
         cause=Cause.not_as_rented,
         owner=Owner.provider,
@@ -143,6 +151,7 @@ _mark_rule(
     TOTAL,
     "The card has all its memory",
     required=True,
+    passes="it is what the profile says, give or take the profile's tolerance for variants",
     meaning="Models that fit the product's memory do not fit this card, or the card is another variant.",
     repeat=smi("memory.total"),
 )

@@ -459,8 +459,6 @@ CUDA_802 = (
     "CUDA programs end with error 802 (system not yet initialized) while nvidia-smi lists the cards as if "
     "all were well."
 )
-_NO_FABRIC_STATE = ("ampere",)
-"""Generations whose driver does not tell a card's fabric state, although the board has a fabric."""
 
 
 @card_rule(
@@ -498,8 +496,6 @@ def fabric_state(look: Look) -> Outcome:
         words["observed"] = "not_supported"
         if not promised:
             return passed("The card belongs to no fabric, and need not.", **words)
-        if look.spec.architecture in _NO_FABRIC_STATE:
-            return skipped("This generation does not tell; whether CUDA starts is seen by stack.context.")
         return fail("The card belongs to no fabric.", **words)
     words["observed"] = f"{state}, {status}" if known(status) else state
     if state == "in_progress":
@@ -594,8 +590,8 @@ def fabric_clique(node: Node, profile: Profile) -> Iterator[Outcome]:
 )
 def nvswitch(node: Node, profile: Profile) -> Iterator[Outcome]:
     links = _nvlink(profile)
-    if links is None or not links.fabric:
-        yield skipped("The profile promises no fabric.")
+    if links is None or links.interconnect != "nvlink":
+        yield skipped("The profile promises no NVSwitches.")
         return
     devices = node.topology if isinstance(node.topology, Absent) else node.topology.pci_devices
     ends = {

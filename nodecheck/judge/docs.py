@@ -1,0 +1,96 @@
+"""The page of all findings, `docs/findings.md`: `python -m nodecheck.judge.docs > docs/findings.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodecheck.judge import REGISTRY, Rule
+from nodecheck.judge.roots import ROOTS
+
+INTRODUCTION = """\
+# Findings
+
+This page is generated from the rules themselves (`make docs`). Each finding has an id that does not change, a
+subject (the node, a card, a pair of cards …) and one of five statuses:
+
+| status | meaning |
+|---|---|
+| `pass` | it was seen, and it is as it should be |
+| `warn` | it was seen, and you should know of it before going on |
+| `fail` | it was seen, and the bundle must not be so |
+| `unknown` | the profile asks, and it could not be seen; the finding says what was missing |
+| `skipped` | it was not asked in this run, or does not apply here; the finding says why |
+
+What was not seen is never a pass. An `unknown` of a *required* finding holds up the verdict (INCOMPLETE); one
+that is only *wanted* stands in the ledger of closed doors. A profile may move a finding from one to the other
+(`required = [...]`, `wanted = [...]`), and `--waive ID=reason` sets its warnings and failures aside, visibly.
+
+The verdict is the gravest of: REJECTED (a fail) · INCOMPLETE (a required unknown) · ACCEPTED WITH WARNINGS ·
+ACCEPTED.
+
+A warning or failure has a cause: `not_as_rented` (another thing than the contract's), `faulty` (broken or
+about to break), `misconfigured` (a setting), `slow` or `not_visible`; and somebody who can mend it: the
+provider, or you as the renter. The commands work without nodecheck wherever that is possible.
+"""
+
+STATED = "It is stated in the report and judged by nobody: it passes wherever it can be seen."
+
+
+def page() -> str:
+    """The whole page in Markdown."""
+    subjects: dict[str, list[Rule]] = {}
+    for rule in REGISTRY.values():
+        subjects.setdefault(rule.id.partition(".")[0], []).append(rule)
+    lines = [
+        INTRODUCTION,
+        "## All ids",
+        "",
+        "| id | checks that | unknown is | who acts |",
+        "|---|---|---|---|",
+    ]
+    for rule in REGISTRY.values():
+        weight = "required" if rule.required else "wanted"
+        acts = rule.owner.value if rule.warns or rule.fails else "–"
+        lines.append(f"| [`{rule.id}`](#{_anchor(rule)}) | {rule.title} | {weight} | {acts} |")
+    for subject, rules in subjects.items():
+        lines += ["", f"## {subject.replace('_', ' ').capitalize()}"]
+        for rule in rules:
+            lines += ["", *_section(rule)]
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(rule: Rule) -> str:
+    return rule.id.replace(".", "")
+
+
+def _section(rule: Rule) -> Iterator[str]:
+    yield f"### `{rule.id}`"
+    yield ""
+    yield f"**{rule.title}.** {'' if rule.warns or rule.fails else STATED}".rstrip()
+    yield ""
+    yield f"- Reads: {rule.reads}. Through the door `{rule.door}`; unseen, it is {_unseen(rule)}."
+    for status, when in (("pass", rule.passes), ("warn", rule.warns), ("fail", rule.fails)):
+        if when:
+            yield f"- `{status}`: {_sentence(when)}"
+    if rule.meaning:
+        yield f"- What it means for you: {_sentence(rule.meaning)}"
+    if rule.warns or rule.fails:
+        yield f"- Cause `{rule.cause.value}`, to be mended by the {rule.owner.value}."
+    if rule.next_step:
+        yield f"- Next step: {_sentence(rule.next_step)}"
+    roots = [root.id for root in ROOTS if rule.id in root.causes]
+    if roots:
+        yield f"- Follows as a rule from: {', '.join(f'`{root}`' for root in roots)}."
+    yield f"- See it again: `{rule.repeat}`"
+
+
+def _unseen(rule: Rule) -> str:
+    return "`unknown` and holds up the verdict" if rule.required else "`unknown` and stands in the ledger"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+if __name__ == "__main__":
+    print(page(), end="")
