@@ -1,0 +1,1 @@
+"""Microbenchmarks. What stands in `workers/` runs inside the renter's interpreter, by itself."""
