@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,8 @@ def accept(
     recording: From = None,
     python: Python = None,
     report_dir: Annotated[
-        Path, typer.Option("--report-dir", help="Where the report's folder is made.", show_default="./reports")
+        Path,
+        typer.Option("--report-dir", help="Where the report's folder is made.", show_default="./reports"),
     ] = Path("reports"),
     waive: Waive = None,
     strict: Strict = False,
@@ -47,7 +49,13 @@ def accept(
         node = run.probe(notice)
     chosen, judgement = judge_node(node, profile, waivers)
     report = document.build(
-        node, chosen, judgement, waivers=waivers, durations=run.durations, interrupted=run.interrupted
+        node,
+        chosen,
+        judgement,
+        waivers=waivers,
+        durations=run.durations,
+        interrupted=run.interrupted,
+        argv=sys.argv[1:],
     )
     try:
         written = folder.write(report, report_dir, evidence=run.evidence())

@@ -15,10 +15,14 @@ def capture(
     path: Annotated[Path, typer.Argument(help="Where to write it: node.tar.gz")],
     python: Python = None,
     keep_identity: Annotated[
-        bool, typer.Option("--keep-identity", help="Keep host name, addresses and user names; secrets never stay.")
+        bool,
+        typer.Option("--keep-identity", help="Keep host name, addresses and user names; secrets never stay."),
     ] = False,
     scrub_serials: Annotated[
-        bool, typer.Option("--scrub-serials", help="Replace UUIDs and serial numbers, the same one alike everywhere.")
+        bool,
+        typer.Option(
+            "--scrub-serials", help="Replace UUIDs and serial numbers, the same one alike everywhere."
+        ),
     ] = False,
 ) -> None:
     """Record everything that `accept` would read. Host name, addresses, user names and secrets are replaced."""

@@ -20,19 +20,29 @@ From = Annotated[
 ]
 Python = Annotated[
     Path | None,
-    typer.Option("--python", help="The interpreter whose PyTorch is under test; else the active or first one that has torch."),
+    typer.Option(
+        "--python",
+        help="The interpreter whose PyTorch is under test; else the active or first one that has torch.",
+    ),
 ]
 ProfileName = Annotated[
     str | None,
-    typer.Option("--profile", "-p", help="What was rented: a name (`nodecheck profiles list`) or a TOML file."),
+    typer.Option(
+        "--profile", "-p", help="What was rented: a name (`nodecheck profiles list`) or a TOML file."
+    ),
 ]
 LevelName = Annotated[
-    Literal["quick"], typer.Option("--level", help="How much is done to the node: `quick` puts no load on it.")
+    Literal["quick"],
+    typer.Option("--level", help="How much is done to the node: `quick` puts no load on it."),
 ]
 """The same words as `nodecheck.facts.Level`, which is too heavy to import for `--help`; mypy compares the two."""
 Waive = Annotated[
     list[str] | None,
-    typer.Option("--waive", metavar="ID=REASON", help="Set a warning or failure aside, with a reason that stands in the report."),
+    typer.Option(
+        "--waive",
+        metavar="ID=REASON",
+        help="Set a warning or failure aside, with a reason that stands in the report.",
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there are warnings.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict only.")]

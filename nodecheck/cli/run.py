@@ -85,7 +85,7 @@ def _ends_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
         yield
         return
 
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in signals}

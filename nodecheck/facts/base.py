@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Any, TypeAlias, TypeGuard, TypeVar, Union
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
@@ -64,7 +64,7 @@ class Absent(Fact):
 
 
 T = TypeVar("T")
-Maybe: TypeAlias = Union[T, Absent]
+Maybe: TypeAlias = T | Absent
 
 
 def known(value: Maybe[T]) -> TypeGuard[T]:

@@ -74,7 +74,9 @@ class Health(Fact):
     """Memory errors, repairs and what the driver itself asks for."""
 
     ecc_enabled: Maybe[bool] = seen("ECC is on", nvml="nvmlDeviceGetEccMode, current")
-    ecc_enabled_after_reset: Maybe[bool] = seen("ECC after the next reset", nvml="nvmlDeviceGetEccMode, pending")
+    ecc_enabled_after_reset: Maybe[bool] = seen(
+        "ECC after the next reset", nvml="nvmlDeviceGetEccMode, pending"
+    )
     ecc_volatile: Maybe[EccCounts] = seen("since the driver was loaded", nvml="volatile counters")
     ecc_aggregate: Maybe[EccCounts] = seen("over the card's life", nvml="aggregate counters")
     sram_threshold_exceeded: Maybe[bool] = seen(
@@ -84,7 +86,8 @@ class Health(Fact):
         "pages retired for corrected errors (before Ampere)", nvml="nvmlDeviceGetRetiredPages_v2, single bit"
     )
     retired_pages_double_bit: Maybe[int] = seen(
-        "pages retired for uncorrected errors (before Ampere)", nvml="nvmlDeviceGetRetiredPages_v2, double bit"
+        "pages retired for uncorrected errors (before Ampere)",
+        nvml="nvmlDeviceGetRetiredPages_v2, double bit",
     )
     retired_pages_pending: Maybe[bool] = seen(
         "pages wait for a reset to be retired", nvml="nvmlDeviceGetRetiredPagesPendingStatus"
@@ -104,7 +107,9 @@ class Health(Fact):
     bank_histogram: Maybe[BankHistogram] = seen(
         "spare rows left, by bank", nvml="nvmlDeviceGetRowRemapperHistogram"
     )
-    channel_repair_pending: Maybe[bool] = seen("memory channel repair pending", nvml="nvmlDeviceGetRepairStatus")
+    channel_repair_pending: Maybe[bool] = seen(
+        "memory channel repair pending", nvml="nvmlDeviceGetRepairStatus"
+    )
     tpc_repair_pending: Maybe[bool] = seen("TPC repair pending", nvml="nvmlDeviceGetRepairStatus")
     unrepairable_memory: Maybe[bool] = seen(
         "memory that can no longer be repaired", nvml="nvmlDeviceGetUnrepairableMemoryFlag_v1"
@@ -130,11 +135,15 @@ class Health(Fact):
 class Power(Fact):
     limit_watts: Maybe[float] = seen("enforced power limit", nvml="nvmlDeviceGetEnforcedPowerLimit")
     requested_limit_watts: Maybe[float] = seen("requested limit", nvml="nvmlDeviceGetPowerManagementLimit")
-    default_limit_watts: Maybe[float] = seen("the board's default", nvml="nvmlDeviceGetPowerManagementDefaultLimit")
+    default_limit_watts: Maybe[float] = seen(
+        "the board's default", nvml="nvmlDeviceGetPowerManagementDefaultLimit"
+    )
     min_limit_watts: Maybe[float] = seen("lowest", nvml="nvmlDeviceGetPowerManagementLimitConstraints, min")
     max_limit_watts: Maybe[float] = seen("highest", nvml="nvmlDeviceGetPowerManagementLimitConstraints, max")
     draw_watts: Maybe[float] = seen("draw now", nvml="nvmlDeviceGetPowerUsage")
-    energy_joules: Maybe[float] = seen("since the driver was loaded", nvml="nvmlDeviceGetTotalEnergyConsumption")
+    energy_joules: Maybe[float] = seen(
+        "since the driver was loaded", nvml="nvmlDeviceGetTotalEnergyConsumption"
+    )
 
 
 class Violations(Fact):
@@ -152,7 +161,9 @@ class Clocks(Fact):
     max_sm_mhz: Maybe[int] = seen("highest SM clock", nvml="nvmlDeviceGetMaxClockInfo, SM")
     max_memory_mhz: Maybe[int] = seen("highest memory clock", nvml="nvmlDeviceGetMaxClockInfo, MEM")
     application_sm_mhz: Maybe[int] = seen("application clock, SM", nvml="nvmlDeviceGetApplicationsClock, SM")
-    application_memory_mhz: Maybe[int] = seen("application clock, memory", nvml="nvmlDeviceGetApplicationsClock, MEM")
+    application_memory_mhz: Maybe[int] = seen(
+        "application clock, memory", nvml="nvmlDeviceGetApplicationsClock, MEM"
+    )
     event_reasons: Maybe[tuple[str, ...]] = seen(
         "why the clocks are where they are, decoded: `gpu_idle`, `applications_clocks_setting`, `sw_power_cap`, "
         "`hw_slowdown`, `sync_boost`, `sw_thermal_slowdown`, `hw_thermal_slowdown`, `hw_power_brake_slowdown`, "
@@ -166,9 +177,15 @@ class Clocks(Fact):
 class Temperature(Fact):
     gpu_celsius: Maybe[int] = seen("core", nvml="nvmlDeviceGetTemperatureV")
     memory_celsius: Maybe[int] = seen("HBM", nvml="field NVML_FI_DEV_MEMORY_TEMP (82)")
-    margin_celsius: Maybe[int] = seen("degrees left to the limit (T.Limit)", nvml="nvmlDeviceGetMarginTemperature")
-    slowdown_celsius: Maybe[int] = seen("slowdown threshold", nvml="nvmlDeviceGetTemperatureThreshold, SLOWDOWN")
-    shutdown_celsius: Maybe[int] = seen("shutdown threshold", nvml="nvmlDeviceGetTemperatureThreshold, SHUTDOWN")
+    margin_celsius: Maybe[int] = seen(
+        "degrees left to the limit (T.Limit)", nvml="nvmlDeviceGetMarginTemperature"
+    )
+    slowdown_celsius: Maybe[int] = seen(
+        "slowdown threshold", nvml="nvmlDeviceGetTemperatureThreshold, SLOWDOWN"
+    )
+    shutdown_celsius: Maybe[int] = seen(
+        "shutdown threshold", nvml="nvmlDeviceGetTemperatureThreshold, SHUTDOWN"
+    )
 
 
 class Pcie(Fact):
@@ -184,8 +201,12 @@ class Pcie(Fact):
 
 class Modes(Fact):
     mig_enabled: Maybe[bool] = seen("MIG is on", nvml="nvmlDeviceGetMigMode, current")
-    mig_enabled_after_reset: Maybe[bool] = seen("MIG after the next reset", nvml="nvmlDeviceGetMigMode, pending")
-    mig_instances: Maybe[int] = seen("MIG devices that can be opened", nvml="nvmlDeviceGetMigDeviceHandleByIndex")
+    mig_enabled_after_reset: Maybe[bool] = seen(
+        "MIG after the next reset", nvml="nvmlDeviceGetMigMode, pending"
+    )
+    mig_instances: Maybe[int] = seen(
+        "MIG devices that can be opened", nvml="nvmlDeviceGetMigDeviceHandleByIndex"
+    )
     compute: Maybe[str] = seen(
         "`default`, `exclusive_thread`, `prohibited`, `exclusive_process`", nvml="nvmlDeviceGetComputeMode"
     )
@@ -215,9 +236,12 @@ class Link(Fact):
     active: Maybe[bool] = seen("state", nvml="nvmlDeviceGetNvLinkState")
     version: Maybe[str] = seen("`3.0`, `4.0`, `5.0`", nvml="nvmlDeviceGetNvLinkVersion")
     speed_mb_per_s: Maybe[int] = seen(
-        "raw rate one way, 10^6 bytes/s", nvml="field NVML_FI_DEV_NVLINK_GET_SPEED (164) or _SPEED_MBPS_COMMON (90)"
+        "raw rate one way, 10^6 bytes/s",
+        nvml="field NVML_FI_DEV_NVLINK_GET_SPEED (164) or _SPEED_MBPS_COMMON (90)",
     )
-    remote_kind: Maybe[str] = seen("`gpu`, `ibmnpu`, `switch`, `unknown`", nvml="nvmlDeviceGetNvLinkRemoteDeviceType")
+    remote_kind: Maybe[str] = seen(
+        "`gpu`, `ibmnpu`, `switch`, `unknown`", nvml="nvmlDeviceGetNvLinkRemoteDeviceType"
+    )
     remote_pci_address: Maybe[str] = seen("far end", nvml="nvmlDeviceGetNvLinkRemotePciInfo_v2")
     replay_errors: Maybe[int] = seen("DL replay", nvml="nvmlDeviceGetNvLinkErrorCounter, DL_REPLAY")
     recovery_errors: Maybe[int] = seen(
@@ -236,7 +260,8 @@ class Fabric(Fact):
     """Membership of an NVSwitch fabric (`nvmlDeviceGetGpuFabricInfoV`)."""
 
     state: Maybe[str] = seen(
-        "`not_supported`, `not_started`, `in_progress`, `completed`", nvml="nvmlDeviceGetGpuFabricInfoV, state"
+        "`not_supported`, `not_started`, `in_progress`, `completed`",
+        nvml="nvmlDeviceGetGpuFabricInfoV, state",
     )
     status: Maybe[str] = seen("`success`, or the NVML error", nvml="nvmlDeviceGetGpuFabricInfoV, status")
     health: Maybe[str] = seen(
@@ -277,11 +302,15 @@ class Card(Fact):
     pcie: Pcie = Pcie()
     modes: Modes = Modes()
     fabric: Fabric = Fabric()
-    links: Maybe[tuple[Link, ...]] = seen("NVLinks that the card has", nvml="field NVML_FI_DEV_NVLINK_LINK_COUNT (91)")
+    links: Maybe[tuple[Link, ...]] = seen(
+        "NVLinks that the card has", nvml="field NVML_FI_DEV_NVLINK_LINK_COUNT (91)"
+    )
     processes: Maybe[tuple[Process, ...]] = seen(
         "processes that can be seen from here", nvml="nvmlDeviceGetComputeRunningProcesses_v3 and Graphics"
     )
-    gpu_utilization_percent: Maybe[int] = seen("busy over the last sample", nvml="nvmlDeviceGetUtilizationRates, gpu")
+    gpu_utilization_percent: Maybe[int] = seen(
+        "busy over the last sample", nvml="nvmlDeviceGetUtilizationRates, gpu"
+    )
     cpu_affinity: Maybe[str] = seen("CPUs near the card, `0-31,64-95`", nvml="nvmlDeviceGetCpuAffinity")
     numa_node: Maybe[int] = seen("NUMA node of the card's slot", linux="/sys/bus/pci/devices/*/numa_node")
 

@@ -105,6 +105,7 @@ class ContextTest(Fact):
     step: Maybe[str] = seen(
         "the step it was in when it ended: `init`, `context`, `import`, `kernel`, `done`", torch="worker"
     )
+    signal: Maybe[str] = seen("the signal that ended the process, if one did, `SIGSEGV`", torch="worker")
     error: Maybe[CudaError] = seen("the CUDA error, if there was one", torch="cuInit, or the exception")
     context_seconds: Maybe[float] = seen("to make the context", torch="first allocation")
     kernel_seconds: Maybe[float] = seen("first kernel, synchronised", torch="first kernel")

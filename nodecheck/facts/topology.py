@@ -53,8 +53,12 @@ class Adapter(Fact):
     name: str
     """`mlx5_0` or `eth0`."""
     port: int
-    pci_address: Maybe[str] = seen("device", linux="/sys/class/infiniband/*/device or /sys/class/net/*/device")
-    link_layer: Maybe[str] = seen("`InfiniBand` or `Ethernet`", linux="/sys/class/infiniband/*/ports/*/link_layer")
+    pci_address: Maybe[str] = seen(
+        "device", linux="/sys/class/infiniband/*/device or /sys/class/net/*/device"
+    )
+    link_layer: Maybe[str] = seen(
+        "`InfiniBand` or `Ethernet`", linux="/sys/class/infiniband/*/ports/*/link_layer"
+    )
     state: Maybe[str] = seen("`ACTIVE`, `DOWN`, `up`", linux="ports/*/state, or operstate")
     rate_gbit_per_s: Maybe[float] = seen("rate", linux="ports/*/rate, or speed")
     link_downed: Maybe[int] = seen("how often the link went down", linux="ports/*/counters/link_downed")
@@ -72,14 +76,14 @@ class Topology(Fact):
     excluded: Maybe[tuple[str, ...]] = seen(
         "cards that the driver was told to leave out (PCI addresses)", nvml="nvmlGetExcludedDeviceInfoByIndex"
     )
-    device_files: Maybe[tuple[str, ...]] = seen(
-        "device files of cards: /dev/nvidia0 …", linux="/dev"
-    )
+    device_files: Maybe[tuple[str, ...]] = seen("device files of cards: /dev/nvidia0 …", linux="/dev")
     driver_cards: Maybe[tuple[str, ...]] = seen(
         "PCI addresses that the kernel driver knows", linux="/proc/driver/nvidia/gpus"
     )
     pairs: Maybe[tuple[Pair, ...]] = seen("every pair of usable cards", nvml="pairwise calls")
-    adapters: Maybe[tuple[Adapter, ...]] = seen("network ports", linux="/sys/class/infiniband, /sys/class/net")
+    adapters: Maybe[tuple[Adapter, ...]] = seen(
+        "network ports", linux="/sys/class/infiniband, /sys/class/net"
+    )
     nvlink_disabled_by_driver: Maybe[bool] = seen(
         "the driver was loaded with NvLinkDisable=1", linux="/proc/driver/nvidia/params"
     )

@@ -8,6 +8,4 @@ from nodecheck.judge.rules import health  # noqa: F401
 from nodecheck.judge.rules import topology  # noqa: F401
 from nodecheck.judge.rules import host  # noqa: F401
 from nodecheck.judge.rules import kernel_log  # noqa: F401
-from nodecheck.judge.rules import host  # noqa: F401
-from nodecheck.judge.rules import kernel_log  # noqa: F401
 from nodecheck.judge.rules import measurements  # noqa: F401
