@@ -240,6 +240,8 @@ def _card(profile: Profile, spec: CardSpec, position: int, view: View) -> Card:
             max_memory_mhz=memory_clock,
             application_sm_mhz=sm_clock if data_centre else NOT_SUPPORTED,
             application_memory_mhz=memory_clock if data_centre else NOT_SUPPORTED,
+            default_application_sm_mhz=sm_clock if data_centre else NOT_SUPPORTED,
+            default_application_memory_mhz=memory_clock if data_centre else NOT_SUPPORTED,
             event_reasons=("gpu_idle",),
             violations=Violations(
                 power_seconds=0.0, thermal_seconds=0.0, board_limit_seconds=0.0, reliability_seconds=0.0

@@ -164,6 +164,12 @@ class Clocks(Fact):
     application_memory_mhz: Maybe[int] = seen(
         "application clock, memory", nvml="nvmlDeviceGetApplicationsClock, MEM"
     )
+    default_application_sm_mhz: Maybe[int] = seen(
+        "application clock that the card comes with, SM", nvml="nvmlDeviceGetDefaultApplicationsClock, SM"
+    )
+    default_application_memory_mhz: Maybe[int] = seen(
+        "application clock that the card comes with, memory", nvml="nvmlDeviceGetDefaultApplicationsClock, MEM"
+    )
     event_reasons: Maybe[tuple[str, ...]] = seen(
         "why the clocks are where they are, decoded: `gpu_idle`, `applications_clocks_setting`, `sw_power_cap`, "
         "`hw_slowdown`, `sync_boost`, `sw_thermal_slowdown`, `hw_thermal_slowdown`, `hw_power_brake_slowdown`, "

@@ -355,6 +355,8 @@ class _Asked:
             max_memory_mhz=self._clock("MaxClockInfo", "MEM"),
             application_sm_mhz=self._clock("ApplicationsClock", "SM"),
             application_memory_mhz=self._clock("ApplicationsClock", "MEM"),
+            default_application_sm_mhz=self._clock("DefaultApplicationsClock", "SM"),
+            default_application_memory_mhz=self._clock("DefaultApplicationsClock", "MEM"),
             event_reasons=_event_reasons(
                 self._either(
                     ("nvmlDeviceGetCurrentClocksEventReasons",),

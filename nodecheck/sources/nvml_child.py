@@ -90,7 +90,13 @@ _COUNTERS = ("NVML_VOLATILE_ECC", "NVML_AGGREGATE_ECC")
 _CARD: tuple[Question, ...] = (
     *((function,) for function in _CARD_WITHOUT_ARGUMENT),
     *product(
-        ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo", "nvmlDeviceGetApplicationsClock"), _CLOCKS
+        (
+            "nvmlDeviceGetClockInfo",
+            "nvmlDeviceGetMaxClockInfo",
+            "nvmlDeviceGetApplicationsClock",
+            "nvmlDeviceGetDefaultApplicationsClock",
+        ),
+        _CLOCKS,
     ),
     *product(("nvmlDeviceGetTotalEccErrors",), _ERRORS, _COUNTERS),
     *product(

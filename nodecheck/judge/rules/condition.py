@@ -213,32 +213,35 @@ def clocks_max(look: Look) -> Outcome:
     path="clocks.application_sm_mhz",
     unit="MHz",
     not_supported="This card or driver has no application clocks.",
-    reads="application clocks and highest clocks (nvmlDeviceGetApplicationsClock, nvmlDeviceGetMaxClockInfo)",
-    passes="they are the card's highest",
+    reads="application clocks, and those that the card comes with (nvmlDeviceGetApplicationsClock, "
+    "nvmlDeviceGetDefaultApplicationsClock)",
+    passes="they are what the card comes with, or higher; on some products that is below the highest clock",
     warns="one is lower",
     cause=Cause.misconfigured,
     owner=Owner.provider,
-    meaning="Somebody has set the clocks below what the card can do; it will not boost above them.",
+    meaning="Somebody has set the clocks below what the card comes with; it will not boost above them.",
     next_step="Have the application clocks reset (`nvidia-smi -rac`, as root).",
     repeat=smi(
-        "clocks.applications.graphics", "clocks.applications.memory", "clocks.max.sm", "clocks.max.memory"
+        "clocks.applications.graphics",
+        "clocks.applications.memory",
+        "clocks.default_applications.graphics",
+        "clocks.default_applications.memory",
     ),
 )
 def clocks_application(look: Look) -> Outcome:
     clocks = look.card.clocks
+    default = clocks.default_application_sm_mhz
+    if isinstance(default, Absent):
+        return unknown(NODE, default)
     low = [
-        f"{name} {set_to} of {highest} MHz"
-        for name, set_to, highest in (
-            ("SM", look.value, clocks.max_sm_mhz),
-            ("memory", clocks.application_memory_mhz, clocks.max_memory_mhz),
+        f"{name} {set_to} of {comes_with} MHz"
+        for name, set_to, comes_with in (
+            ("SM", look.value, default),
+            ("memory", clocks.application_memory_mhz, clocks.default_application_memory_mhz),
         )
-        if known(set_to) and known(highest) and set_to < highest - CLOCK_STEP_MHZ
+        if known(set_to) and known(comes_with) and set_to < comes_with - CLOCK_STEP_MHZ
     ]
-    if low:
-        return warn(f"Held down: {', '.join(low)}.")
-    if isinstance(clocks.max_sm_mhz, Absent):
-        return unknown(NODE, clocks.max_sm_mhz)
-    return passed("")
+    return warn(f"Held down: {', '.join(low)}.") if low else passed("")
 
 
 _REASONS: dict[str, tuple[Status, str]] = {

@@ -284,7 +284,15 @@ CASES = [
     Case("cards.clocks.application", {"cards.0.clocks.application_memory_mhz": 2201}, WARN, says="memory"),
     Case("cards.clocks.application", {"cards.*.clocks.application_sm_mhz": UNSUPPORTED}, SKIPPED),
     Case("cards.clocks.application", {"cards.0.clocks.application_sm_mhz": DENIED}, UNKNOWN),
-    Case("cards.clocks.application", {"cards.0.clocks.max_sm_mhz": DENIED}, UNKNOWN),
+    Case("cards.clocks.application", {"cards.0.clocks.default_application_sm_mhz": DENIED}, UNKNOWN),
+    Case(  # an A100 comes so, and can do 1410 MHz
+        "cards.clocks.application",
+        {
+            "cards.*.clocks.application_sm_mhz": 1095,
+            "cards.*.clocks.default_application_sm_mhz": 1095,
+        },
+        PASS,
+    ),
     Case("cards.clocks.event_reasons", {}, PASS),
     Case("cards.clocks.event_reasons", {"cards.0.clocks.event_reasons": ()}, PASS),
     Case("cards.clocks.event_reasons", {"cards.0.clocks.event_reasons": ("sw_power_cap",)}, PASS),
