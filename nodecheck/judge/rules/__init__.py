@@ -7,5 +7,8 @@ from nodecheck.judge.rules import condition  # noqa: F401
 from nodecheck.judge.rules import health  # noqa: F401
 from nodecheck.judge.rules import topology  # noqa: F401
 from nodecheck.judge.rules import host  # noqa: F401
+from nodecheck.judge.rules import stack  # noqa: F401
+from nodecheck.judge.rules import driver  # noqa: F401
+from nodecheck.judge.rules import environment  # noqa: F401
 from nodecheck.judge.rules import kernel_log  # noqa: F401
 from nodecheck.judge.rules import measurements  # noqa: F401
