@@ -181,7 +181,8 @@ TEXTS = st.one_of(
         [
             "0-99999999\n", "0-3\n", "MemTotal: 99999999999999999999999999 kB\n", "MemTotal: 5 kB\n",
             "9" * 5000, "inf nan", "nan\n", "1e999 1\n", "cpu memory pids", "<script>",
-            "\x00\x1b[2J", "max max", "-1", "[", "0::" + "/.." * 500, "4:memory,cpu,pids:/a\n", "\ud800", "flags : hypervisor",
+            "\x00\x1b[2J", "max max", "-1", "[", "0::" + "/.." * 500, "4:memory,cpu,pids:/a\n", "\ud800",
+            "flags : hypervisor",
             "x / overlay rw\nx /a ext4 rw", "cgroup /c cgroup cpu,memory,pids\ncgroup2 /d cgroup2 rw\n",
             "ff" * 4096, "0d00010000000c00" * 512, "0x030200\n", "0x10de\n", "DMA\n", "/../../x",
         ]
