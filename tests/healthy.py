@@ -39,6 +39,7 @@ from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
 from nodecheck.profile import CardSpec, Profile
 
 View = Literal["bare", "vm", "container"]
+VIEWS: tuple[View, ...] = ("bare", "vm", "container")
 """`bare`: root on bare metal. `vm`: root in a guest with pass-through. `container`: no root, closed doors."""
 
 GIB = 1024**3

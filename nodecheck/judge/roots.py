@@ -78,6 +78,11 @@ ROOTS: tuple[Root, ...] = (
     Root("topology.nvlink.active_links", causes=_LINKS),
     Root("topology.pairs.nvlink", causes=("topology.pairs.p2p",)),
     Root("stack.cuda_init", causes=_CUDA),
+    Root("stack.interpreter", hides=("stack.",)),
+    Root(
+        "stack.torch.present", hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context")
+    ),
+    Root("stack.torch.gpu_build", hides=("stack.context",)),
     Root("cards.processes", causes=("cards.memory.in_use", "cards.idle")),
     Root("cards.memory.in_use", causes=("cards.memory.unexplained", "cards.idle")),
 )

@@ -57,9 +57,9 @@ class Said:
             return Absent(
                 why=Why.timed_out, detail=f"{self._answer.get('cut_off')}, {step}{_innermost(self.log)}"
             )
+        if self.signal:
+            return Absent(why=Why.failed, detail=f"ended by {self.signal} {step}{_innermost(self.log)}")
         code = self._answer["returncode"]
-        if type(code) is int and code < 0:
-            return Absent(why=Why.failed, detail=f"ended by {_signal(-code)} {step}{_innermost(self.log)}")
         if code != 0:
             last = self.log.strip().rpartition("\n")[2][:200]
             return Absent(why=Why.failed, detail=f"ended with status {code} {step}: {last}")
@@ -70,6 +70,12 @@ class Said:
     @property
     def step(self) -> str:
         return "" if isinstance(self._answer, Absent) else str(self._answer.get("step", ""))
+
+    @property
+    def signal(self) -> str:
+        """Name of the signal that ended the worker; empty if none did."""
+        code = None if isinstance(self._answer, Absent) else self._answer.get("returncode")
+        return _signal(-code) if type(code) is int and code < 0 else ""
 
     @property
     def log(self) -> str:
@@ -101,12 +107,13 @@ def _innermost(log: str) -> str:
 
 def context(card: str, said: Said | Absent) -> ContextTest:
     if isinstance(said, Absent):
-        return ContextTest(card=card, ok=said, step=said, error=said)
+        return ContextTest(card=card, ok=said, step=said, signal=said, error=said)
     error = _context_error(said)
     return ContextTest(
         card=card,
         ok=_worked(card, said, error),
         step=said.step or said.why_not("step"),
+        signal=said.signal or Absent(why=Why.not_present, detail="it ended by itself or was cut off"),
         error=error or Absent(why=Why.not_present, detail="no CUDA error"),
         context_seconds=Absent(why=Why.not_present, detail="a CPU needs none")
         if card == "cpu"

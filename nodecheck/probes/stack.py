@@ -64,7 +64,6 @@ def probe(
 
     said = Said(describing.result())
     reachable = list(_reachable(files, variables, "" if isinstance(cache, Absent) else cache.stdout, said))
-    preloads = _preloads(variables, or_none(preload_file) or "", said)
     return Stack(
         driver=_driver(survey, files, said),
         interpreter=chosen if isinstance(chosen, Absent) else _interpreter(chosen),
@@ -75,11 +74,11 @@ def probe(
             said_by.context(card, test if isinstance(test, Absent) else Said(test.result()))
             for card, test in tests
         ),
-        nccl_libraries=_libraries(files, reachable, _NCCL_FILES),
-        driver_libraries=_libraries(files, reachable, _DRIVER_FILES),
+        nccl_libraries=_libraries(files, reachable, _NCCL_FILES) or _nothing(cache),
+        driver_libraries=_libraries(files, reachable, _DRIVER_FILES) or _nothing(cache),
         preloads=environment
         if isinstance(environment, Absent)
-        else _libraries(files, preloads, re.compile("")),
+        else _preloads(files, variables, preload_file, said),
         nccl_settings=_nccl_settings(shared_settings, said),
         toolkits=toolkits,
         environment=environment if isinstance(environment, Absent) else tuple(sorted(environment.items())),
@@ -237,15 +236,18 @@ def _reachable(files: Files, variables: Mapping[str, str], cache: str, said: Sai
             yield path.strip(), _UNVERSIONED, "ld.so.cache"
 
 
-def _preloads(variables: Mapping[str, str], preload_file: str, said: Said) -> Iterator[_Place]:
-    for path in _paths(variables.get("LD_PRELOAD", "")):
-        yield path, _UNVERSIONED, "LD_PRELOAD"
-    for line in preload_file.splitlines():
-        for path in _paths(line.partition("#")[0]):
-            yield path, _UNVERSIONED, "/etc/ld.so.preload"
-    for path in _loaded(said):
-        if INTERCEPTORS.search(path):
-            yield path, _UNVERSIONED, "loaded"
+def _preloads(
+    files: Files, variables: Mapping[str, str], preload_file: Maybe[str], said: Said
+) -> Maybe[tuple[Library, ...]]:
+    if isinstance(preload_file, Absent) and preload_file.why is not Why.not_present:
+        return preload_file
+    places: list[_Place] = [
+        (path, _UNVERSIONED, "LD_PRELOAD") for path in _paths(variables.get("LD_PRELOAD", ""))
+    ]
+    for line in (or_none(preload_file) or "").splitlines():
+        places += [(path, _UNVERSIONED, "/etc/ld.so.preload") for path in _paths(line.partition("#")[0])]
+    places += [(path, _UNVERSIONED, "loaded") for path in _loaded(said) if INTERCEPTORS.search(path)]
+    return _libraries(files, places, re.compile(""))
 
 
 def _loaded(said: Said) -> tuple[str, ...]:
@@ -284,13 +286,18 @@ def _nccl_settings(shared: Maybe[str], said: Said) -> Maybe[tuple[tuple[str, str
         if equals and name.startswith("NCCL_"):
             settings[name] = value
     own = said.get("nccl_settings", list)
-    for pair in own if known(own) else ():
-        if isinstance(pair, list) and len(pair) == 2:
-            settings[str(pair[0])] = str(pair[1])
+    if isinstance(own, Absent):
+        return own
+    settings.update({str(pair[0]): str(pair[1]) for pair in own if isinstance(pair, list) and len(pair) == 2})
     return tuple(sorted(settings.items()))
 
 
-def _toolkits(files: Files, commands: Commands, variables: Mapping[str, str]) -> tuple[Toolkit, ...]:
+def _nothing(looked: Maybe[object]) -> Maybe[tuple[()]]:
+    """Nothing was found: because there is nothing, or because the place to look was closed."""
+    return looked if isinstance(looked, Absent) else ()
+
+
+def _toolkits(files: Files, commands: Commands, variables: Mapping[str, str]) -> Maybe[tuple[Toolkit, ...]]:
     installed = files.list("/usr/local")
     folders = [
         f"/usr/local/{name}" for name in (installed if known(installed) else ()) if name.startswith("cuda")
@@ -313,7 +320,7 @@ def _toolkits(files: Files, commands: Commands, variables: Mapping[str, str]) ->
             path="nvcc on PATH",
             version=named[1] if named else Absent(why=Why.failed, detail="nvcc --version gave none"),
         )
-    return tuple(found.values())
+    return tuple(found.values()) or _nothing(installed)
 
 
 def _toolkit_version(files: Files, folder: str) -> Maybe[str]:

@@ -237,8 +237,10 @@ def import_torch(answers: Answers) -> Tuple[Any, float]:
 
 
 def torch_folders() -> List[str]:
-    folders = [os.path.join(entry, "torch") for entry in sys.path if entry]
-    return [folder for folder in folders if os.path.isfile(os.path.join(folder, "__init__.py"))]
+    """Folders that hold a torch, in the order of sys.path; lib64 is often the same as lib."""
+    folders = [os.path.realpath(os.path.join(entry, "torch")) for entry in sys.path if entry]
+    here = [folder for folder in folders if os.path.isfile(os.path.join(folder, "__init__.py"))]
+    return list(dict.fromkeys(here))
 
 
 def nccl_wheels() -> List[Dict[str, Any]]:

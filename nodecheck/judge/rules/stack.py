@@ -1,0 +1,516 @@
+"""Can the renter's own PyTorch use every card, and does anything stand in its way?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nodecheck.facts import Absent, Card, Node, Stack, Why, known
+from nodecheck.facts.stack import Library, Torch
+from nodecheck.judge.finding import NODE, Cause, Owner
+from nodecheck.judge.rule import (
+    Observation,
+    Outcome,
+    fail,
+    observe,
+    of_card,
+    passed,
+    rule,
+    skipped,
+    unknown,
+    warn,
+)
+from nodecheck.profile import Profile, StackSpec
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a rule on the stack is shown."""
+
+    stack: Stack
+    node: Node
+    profile: Profile
+
+    @property
+    def spec(self) -> StackSpec | None:
+        return self.profile.stack
+
+    @property
+    def torch_required(self) -> bool:
+        return self.spec.torch_required if self.spec else self.profile.count > 0
+
+    @property
+    def several_cards(self) -> bool:
+        return max(self.profile.count, len(self.node.known_cards)) > 1
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {} if isinstance(self.stack.environment, Absent) else dict(self.stack.environment)
+
+    @property
+    def every_card_works(self) -> bool:
+        """Whether a context and a kernel succeeded on every card: the best answer to what should not work."""
+        tests = self.stack.contexts
+        if isinstance(tests, Absent):
+            return False
+        working = {test.card for test in tests if test.ok is True}
+        return bool(self.node.known_cards) and all(card.key in working for card in self.node.known_cards)
+
+    def see(self, path: str, source: str) -> Observation:
+        return observe(self.stack, path, source)
+
+
+def stack_rule(
+    id: str, title: str, *, for_cards: bool = True, nvidia: bool = False, **words: Any
+) -> Callable[[Callable[[Look], Iterable[Outcome]]], Callable[[Look], Iterable[Outcome]]]:
+    """Register the decorated function as a rule on the stack.
+
+    It is skipped where it is about cards (`for_cards`) or NVIDIA's (`nvidia`) and the profile has none.
+    """
+
+    def register(look: Callable[[Look], Iterable[Outcome]]) -> Callable[[Look], Iterable[Outcome]]:
+        def judge(node: Node, profile: Profile) -> Iterator[Outcome]:
+            if (for_cards or nvidia) and profile.card is None:
+                yield skipped(f"The profile {profile.name} has no cards.")
+            elif nvidia and profile.card is not None and profile.card.vendor != "nvidia":
+                yield skipped("Not asked of another vendor's cards.")
+            elif isinstance(node.stack, Absent):
+                yield unknown(NODE, node.stack)
+            else:
+                yield from look(Look(node.stack, node, profile))
+
+        rule(id, title, **words)(judge)
+        return look
+
+    return register
+
+
+def torch_of(look: Look) -> Torch | Outcome:
+    """torch, or the outcome where there is none: what it leaves open is found by stack.torch.present."""
+    torch = look.stack.torch
+    if not isinstance(torch, Absent):
+        return torch
+    if torch.why is Why.not_present and not look.torch_required:
+        return skipped(f"No torch is asked for by {look.profile.name}, and there is none.")
+    return unknown(NODE, torch)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`580.159.04` → (580, 159, 4); what follows the numbers is left out."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def none(value: Any) -> bool:
+    return isinstance(value, Absent) and value.why in (Why.not_present, Why.not_supported)
+
+
+def listed(libraries: Iterable[Library]) -> str:
+    return ", ".join(
+        library.path if isinstance(library.version, Absent) else f"{library.path} ({library.version})"
+        for library in libraries
+    )
+
+
+def word(value: str | Absent) -> str:
+    return f"({value})" if isinstance(value, Absent) else value
+
+
+@stack_rule(
+    "stack.interpreter",
+    "The renter's Python",
+    for_cards=False,
+    reads="--python, the active environment, the python3 and python on PATH that have torch, nodecheck's own",
+    door="torch",
+    passes="an interpreter was found; which one and why is stated",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="What is said of torch holds for this interpreter.",
+    next_step="Name the interpreter of your programs with --python.",
+    repeat="which -a python3 python",
+)
+def interpreter(look: Look) -> Iterator[Outcome]:
+    seen = look.see("interpreter", "linux")
+    if isinstance(seen.value, Absent):
+        yield unknown(NODE, seen.value, observed_from=seen.source)
+        return
+    others = look.stack.other_torches
+    more = f" torch is also in {', '.join(others)}." if known(others) and others else ""
+    yield passed(
+        f"{seen.value.path}, Python {seen.value.version}: {seen.value.chosen}.{more}",
+        observed=seen.value.path,
+        observed_from=seen.source,
+    )
+
+
+@stack_rule(
+    "stack.torch.present",
+    "PyTorch can be imported",
+    for_cards=False,
+    reads="`import torch` in the renter's interpreter",
+    door="torch",
+    passes="it is imported; version and time are stated",
+    fails="there is none although the profile asks for one, or its import breaks",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    required=True,
+    meaning="Without PyTorch nothing can be said of whether your programs can use the cards.",
+    next_step="Install PyTorch into this interpreter, or name the one that has it with --python.",
+    repeat="python3 -c 'import torch; print(torch.__version__, torch.__file__)'",
+)
+def torch_present(look: Look) -> Iterator[Outcome]:
+    torch = look.stack.torch
+    source = look.see("torch", "torch").source
+    where = look.stack.interpreter
+    place = where.path if known(where) else "the interpreter"
+    if not isinstance(torch, Absent):
+        took = (
+            "" if isinstance(torch.import_seconds, Absent) else f", imported in {torch.import_seconds:.1f} s"
+        )
+        yield passed(
+            f"torch {word(torch.version)} in {word(torch.path)}{took}.",
+            observed=word(torch.version),
+            observed_from=source,
+        )
+        return
+    if torch.why is Why.not_present and known(where):
+        if look.torch_required:
+            yield fail(f"There is no torch in {place}.", observed="none", observed_from=source)
+        else:
+            yield skipped(f"There is no torch in {place}, and {look.profile.name} asks for none.")
+    elif torch.why is Why.failed and known(where):
+        yield fail(
+            f"`import torch` breaks in {place}: {torch.detail}.",
+            observed="import fails",
+            observed_from=source,
+            next_step="Reinstall PyTorch, or install what the message says is missing.",
+        )
+    else:
+        yield unknown(NODE, torch, observed_from=source)
+
+
+@stack_rule(
+    "stack.torch.gpu_build",
+    "PyTorch is built for these cards",
+    reads="torch.version.cuda and torch.version.hip",
+    door="torch",
+    passes="torch is built for the vendor's platform",
+    fails="torch is built for the CPU alone, or for another vendor's cards",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="This torch cannot use the cards, whatever state they are in.",
+    next_step="Install the PyTorch build for the driver's CUDA version (pytorch.org, Get Started).",
+    repeat="python3 -c 'import torch; print(torch.__version__, torch.version.cuda, torch.version.hip)'",
+)
+def gpu_build(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    wanted, other = (
+        ("cuda", "hip") if look.profile.card and look.profile.card.vendor == "nvidia" else ("hip", "cuda")
+    )
+    built, foreign = look.see(f"torch.{wanted}", "torch"), look.see(f"torch.{other}", "torch")
+    words: dict[str, Any] = {"expected": f"built for {wanted.upper()}", "observed_from": built.source}
+    if known(built.value):
+        yield passed(
+            f"Built with {wanted.upper()} {built.value}.", observed=f"{wanted.upper()} {built.value}", **words
+        )
+    elif not none(built.value):
+        yield unknown(NODE, built.value, **words)
+    elif known(foreign.value):
+        yield fail(
+            f"torch {word(torch.version)} is built with {other.upper()} {foreign.value}.",
+            observed=f"{other.upper()} {foreign.value}",
+            **words,
+        )
+    else:
+        yield fail(f"torch {word(torch.version)} is built for the CPU alone.", observed="CPU only", **words)
+
+
+@stack_rule(
+    "stack.torch.arch",
+    "PyTorch holds code for the cards",
+    nvidia=True,
+    reads="torch's list of architectures and each card's compute capability",
+    door="torch",
+    passes="it holds machine code that the card runs: of the same major version, not newer in the minor one",
+    warns="it holds only PTX, which the driver compiles at the first start; or none, and yet the kernel ran",
+    fails="it holds neither machine code nor PTX for the card",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Without code for the card every kernel fails with CUDA error 209; with PTX alone the first start "
+    "takes minutes and kernels are not tuned for the card.",
+    next_step="Install a PyTorch whose torch.cuda.get_arch_list() names the card's architecture.",
+    repeat="python3 -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'",
+)
+def torch_arch(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if none(torch.cuda):
+        yield skipped("This torch is not built for CUDA; see stack.torch.gpu_build.")
+        return
+    arches = look.see("torch.arch_list", "torch")
+    if isinstance(arches.value, Absent):
+        yield unknown(NODE, arches.value, observed_from=arches.source)
+        return
+    if isinstance(look.node.cards, Absent):
+        yield unknown(NODE, look.node.cards)
+        return
+    if not look.node.cards:
+        yield skipped("There is no card to look at; see cards.listed.")
+    working = _working(look)
+    for card in look.node.known_cards:
+        yield _arch_of(card, torch, arches, card.key in working)
+
+
+def _working(look: Look) -> frozenset[str]:
+    tests = look.stack.contexts
+    return (
+        frozenset()
+        if isinstance(tests, Absent)
+        else frozenset(test.card for test in tests if test.ok is True)
+    )
+
+
+def _arch_of(card: Card, torch: Torch, arches: Observation, works: bool) -> Outcome:
+    subject = of_card(card)
+    capability = card.identity.compute_capability
+    if isinstance(capability, Absent):
+        devices = () if isinstance(torch.devices, Absent) else torch.devices
+        capability = next((d.capability for d in devices if d.uuid == card.uuid), capability)
+    words: dict[str, Any] = {
+        "subject": subject,
+        "observed": ", ".join(arches.value) or "none",
+        "observed_from": arches.source,
+        "expected_from": "CUDA binary and PTX compatibility, CUDA C++ Programming Guide (published, 12.9)",
+    }
+    if isinstance(capability, Absent):
+        return unknown(subject, capability)
+    words["expected"] = f"code for {capability}"
+    code, ptx = runs_on(capability, arches.value)
+    if code:
+        return passed(f"{', '.join(code)} runs on compute capability {capability}.", **words)
+    if ptx:
+        return warn(
+            f"Only PTX ({', '.join(ptx)}) for compute capability {capability}: compiled at the first start.",
+            **words,
+        )
+    if works:
+        return warn(f"No code for compute capability {capability} is named, and yet a kernel ran.", **words)
+    return fail(f"No code for compute capability {capability}.", **words)
+
+
+def runs_on(capability: str, arches: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The entries of torch's list that run on a card as they are, and those that the driver can compile for it.
+
+    Machine code (`sm_80`) runs on the same major version with an equal or higher minor one, PTX (`compute_80`) on
+    every newer card. With the suffix `a` both are for exactly that card, with `f` for its family, the same major
+    version (CUDA C++ Programming Guide, 12.9, sections on binary and PTX compatibility and family features).
+    """
+    card = numbers(capability)[:2]
+    code: list[str] = []
+    ptx: list[str] = []
+    for arch in arches:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+        if match is None:
+            continue
+        made_for = (int(match[2]), int(match[3]))
+        kind, suffix = match[1], match[4]
+        same_major = made_for[0] == card[0] and made_for <= card
+        if suffix == "a":
+            fits = made_for == card
+        elif kind == "sm" or suffix == "f":
+            fits = same_major
+        else:
+            fits = made_for <= card
+        if fits:
+            (code if kind == "sm" else ptx).append(arch)
+    return tuple(code), tuple(ptx)
+
+
+@stack_rule(
+    "stack.torch.cuda_minimum",
+    "PyTorch's CUDA is new enough for the cards",
+    nvidia=True,
+    reads="torch.version.cuda",
+    door="torch",
+    passes="it is at least the profile's oldest CUDA",
+    warns="it is older, and the profile's bound is derived or every card works all the same",
+    fails="it is older",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Libraries built with an older CUDA have no code for the card, or none that uses it well.",
+    next_step="Install a PyTorch built with a newer CUDA.",
+    repeat="python3 -c 'import torch; print(torch.version.cuda)'",
+)
+def cuda_minimum(look: Look) -> Iterator[Outcome]:
+    torch, spec = torch_of(look), look.spec
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if spec is None or spec.cuda_min is None:
+        yield skipped(f"The profile {look.profile.name} names no oldest CUDA.")
+        return
+    seen = look.see("torch.cuda", "torch")
+    words: dict[str, Any] = {
+        "expected": f"at least {spec.cuda_min}",
+        "expected_from": spec.witness,
+        "observed_from": seen.source,
+    }
+    if none(seen.value):
+        yield skipped("This torch is not built for CUDA; see stack.torch.gpu_build.")
+    elif isinstance(seen.value, Absent):
+        yield unknown(NODE, seen.value, **words)
+    elif numbers(seen.value) >= numbers(spec.cuda_min):
+        yield passed(f"CUDA {seen.value}.", observed=seen.value, **words)
+    else:
+        worse = warn if spec.kind == "derived" or look.every_card_works else fail
+        yield worse(f"torch was built with CUDA {seen.value}.", observed=seen.value, **words)
+
+
+@stack_rule(
+    "stack.torch.duplicates",
+    "One PyTorch in the interpreter",
+    for_cards=False,
+    reads="every folder on the interpreter's sys.path that holds a torch",
+    door="torch",
+    passes="there is one",
+    warns="there are several: which one is imported hangs on the order of the path",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="pip, conda or a user folder put a second PyTorch beside the image's own; extensions built for one "
+    "are loaded into the other.",
+    next_step="Remove the one you do not mean (`pip uninstall torch` removes the first), or clear PYTHONPATH.",
+    repeat="python3 -c 'import sys, os; print([p for p in sys.path if os.path.isfile(p + \"/torch/__init__.py\")])'",
+)
+def torch_duplicates(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    seen = look.see("torch.folders", "torch")
+    if isinstance(seen.value, Absent):
+        yield unknown(NODE, seen.value, observed_from=seen.source)
+    elif len(seen.value) > 1:
+        yield warn(
+            f"torch is in {' and in '.join(seen.value)}; the first is imported.",
+            observed=len(seen.value),
+            expected=1,
+            observed_from=seen.source,
+        )
+    else:
+        yield passed(
+            f"torch is in {word(torch.path)} alone.", observed=1, expected=1, observed_from=seen.source
+        )
+
+
+@stack_rule(
+    "stack.torch.devices",
+    "PyTorch sees every card",
+    reads="torch's devices beside the cards that the driver lists, joined on UUID",
+    door="torch",
+    passes="torch sees the cards that the driver hands out; another order than the bus's is stated",
+    warns="variables of the environment hide some, or torch sees more than the driver lists",
+    fails="torch sees fewer, and no variable explains it",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="Programs get fewer cards than the node has.",
+    next_step="Look at stack.cuda_init and stack.context for the error; send both to the provider.",
+    repeat="python3 -c 'import torch; print(torch.cuda.device_count())'; nvidia-smi -L; env | grep VISIBLE_DEVICES",
+)
+def torch_devices(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if none(torch.cuda) and none(torch.hip):
+        yield skipped("This torch is built for the CPU alone; see stack.torch.gpu_build.")
+        return
+    cards, count = look.node.cards, look.see("torch.device_count", "torch")
+    for value in (cards, count.value):
+        if isinstance(value, Absent):
+            yield unknown(NODE, value, observed_from=count.source)
+            return
+    usable = [card for card in look.node.known_cards if card.usable is not False]
+    words: dict[str, Any] = {
+        "observed": count.value,
+        "expected": len(usable),
+        "observed_from": count.source,
+        "expected_from": "the cards that the driver hands out",
+    }
+    if any(card.modes.mig_enabled is True for card in usable):
+        yield passed(f"torch sees {count.value} devices; with MIG they are slices, not cards.", **words)
+        return
+    devices = () if isinstance(torch.devices, Absent) else torch.devices
+    seen = [device.uuid for device in devices if known(device.uuid)]
+    missing = [card for card in usable if seen and card.uuid not in seen]
+    if count.value == len(usable) and not missing:
+        order = [card.uuid for card in usable]
+        other = " in another order than on the bus" if seen and seen != order else ""
+        yield passed(f"torch sees {count.value} of {len(usable)}{other}.", **words)
+        return
+    named = f" It does not see {', '.join(card.label for card in missing)}." if missing else ""
+    said = f"torch sees {count.value} of {len(usable)}.{named}"
+    hiding = {k: v for k, v in look.variables.items() if k in _HIDING}
+    if count.value > len(usable):
+        yield warn(f"torch sees {count.value} devices where the driver lists {len(usable)}.", **words)
+    elif hiding:
+        yield warn(
+            f"{said} {', '.join(f'{k}={v}' for k, v in hiding.items())} is set.",
+            cause=Cause.misconfigured,
+            owner=Owner.renter,
+            next_step=f"Unset {' and '.join(hiding)} and run this again.",
+            **words,
+        )
+    else:
+        yield fail(said, **words)
+
+
+_HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+@stack_rule(
+    "stack.torch.cudnn",
+    "One cuDNN in PyTorch's process",
+    nvidia=True,
+    reads="the cuDNN libraries in torch's process and torch.backends.cudnn.version()",
+    door="torch",
+    passes="all parts of cuDNN come from one folder",
+    warns="they come from several, or torch refuses the cuDNN it finds",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="cuDNN is several libraries of one version; parts of another, mostly the system's by way of "
+    "LD_LIBRARY_PATH, fail at the first convolution or are slow.",
+    next_step="Take the folder with the other cuDNN out of LD_LIBRARY_PATH.",
+    repeat="python3 -c 'import torch; print(torch.backends.cudnn.version())'; echo $LD_LIBRARY_PATH",
+)
+def cudnn(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    version, libraries = look.see("torch.cudnn", "torch"), look.see("torch.libraries", "torch")
+    if none(version.value):
+        yield skipped("This torch has no cuDNN.")
+        return
+    if isinstance(version.value, Absent) and version.value.why is Why.failed:
+        yield warn(f"torch refuses its cuDNN: {version.value.detail}", observed_from=version.source)
+        return
+    for seen in (version, libraries):
+        if isinstance(seen.value, Absent):
+            yield unknown(NODE, seen.value, observed_from=seen.source)
+            return
+    folders = sorted({path.rpartition("/")[0] for path in libraries.value if "/libcudnn" in path})
+    words: dict[str, Any] = {
+        "observed": ", ".join(folders) or "linked into torch",
+        "observed_from": libraries.source,
+    }
+    if len(folders) > 1:
+        yield warn(f"cuDNN {version.value} is loaded from {' and '.join(folders)}.", **words)
+    else:
+        yield passed(f"cuDNN {version.value}.", **words)
