@@ -443,6 +443,7 @@ def mounts(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield warn(
             f"{disk.mount} ({disk.filesystem} from {disk.device}) did not answer in time.",
             subject=_of_disk(disk),
+            observed="no answer",
             observed_from=seen.source,
         )
     if not silent:
@@ -477,7 +478,7 @@ def iommu(look: Look) -> Outcome:
         "passthrough": "The IOMMU lets the cards' traffic through as it is.",
         "translated": "The IOMMU translates what the cards read and write.",
     }[look.value]
-    if look.value == "translated" and look.several_cards and look.on_the_machine:
+    if look.value == "translated" and look.several_cards and look.host.virtualization == "none":
         return warn(said, expected="passthrough or off")
     return passed(said)
 
