@@ -47,7 +47,12 @@ def render(report: Report) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters.update(shown=shown, size=_size, plural=plural)
     environment.tests.update(absent=lambda value: isinstance(value, Absent), known=known)

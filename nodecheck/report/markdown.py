@@ -16,7 +16,7 @@ _HARMLESS = re.compile(r"""[\w()'"“”’.,:;?!/%=×–—·°…→+-]+""")
 _RISKY = re.compile(
     r"""
       //|^www\.                # becomes a link
-    | :[\w+-]*[a-z+-][\w+-]*:|:1(00|234):  # an emoji's name
+    | ^(?!\d\d:\d\d:\d\d\W?$).*:[\w+-]+:  # an emoji's name, but no time of day
     | ^_|_$|__                 # emphasis
     | ^[-+=]+$|^\d+[.)]$       # a list, a rule, a heading's underline
     | [!%][\d"]|^GH-\d         # a merge request, a milestone, an issue

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from nodecheck.facts import Absent, Card
-from nodecheck.judge import Finding, Judgement, LedgerEntry, Status, Verdict
+from nodecheck.judge import Finding, Judgement, Status, Verdict
 from nodecheck.report import document, view
 from nodecheck.report.document import Report
 from nodecheck.report.folder import Written
@@ -68,19 +69,19 @@ def _place(folder: Written | None) -> Iterator[RenderableType]:
     yield _heading("Report")
     for name in ("report.html", "report.md", "report.json"):
         if name == document.FILE or name in folder.report.parts:
-            yield _whole(f"{folder.path / name}")
-    yield _whole(f"SHA-256 of report.json: {folder.sha256}")
+            yield _Whole(f"{folder.path / name}")
+    yield _Whole(f"SHA-256 of report.json: {folder.sha256}")
     for trouble in folder.unrendered:
-        yield _text(f"could not be written: {trouble}", "yellow")
+        yield _line(f"could not be written: {trouble}", "yellow")
 
 
 def _blocks(report: Report) -> Iterator[RenderableType]:
     judgement = report.judgement
-    yield _text(judgement.summary, _VERDICTS[judgement.verdict])
-    yield _text(report.profile.title)
-    yield _text(view.basis(report), "dim")
+    yield _line(judgement.summary, _VERDICTS[judgement.verdict])
+    yield _line(report.profile.title)
+    yield _line(view.basis(report), "dim")
     if report.interrupted:
-        yield _text("The run was interrupted: what had not been asked by then is unknown.", "bold magenta")
+        yield _line("The run was interrupted: what had not been asked by then is unknown.", "bold magenta")
     yield _heading("Cards")
     yield _cards(report)
     if len(report.facts.known_cards) > 1:
@@ -101,9 +102,9 @@ def _blocks(report: Report) -> Iterator[RenderableType]:
 def _cards(report: Report) -> RenderableType:
     cards = report.facts.cards
     if isinstance(cards, Absent):
-        return _text(f"  {shown(cards)}")
+        return _line(shown(cards), by=2)
     if not cards:
-        return _text("  none")
+        return _line("none", by=2)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for title, right in (
         ("GPU", True),
@@ -151,7 +152,7 @@ def _short(value: object) -> str:
 def _links(report: Report) -> Iterator[RenderableType]:
     table = view.matrix(report.facts)
     if isinstance(table, Absent):
-        yield _text(f"  {shown(table)}")
+        yield _line(shown(table), by=2)
         return
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     grid.add_column("")
@@ -160,7 +161,7 @@ def _links(report: Report) -> Iterator[RenderableType]:
     for label, row in zip(table.labels, table.rows, strict=True):
         grid.add_row(Text(label, "dim"), *(Text(cell.text, _LINKS[cell.kind]) for cell in row))
     yield grid
-    yield _text("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
+    yield _line("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
 
 
 def _group(group: view.Group) -> Iterator[RenderableType]:
@@ -170,79 +171,79 @@ def _group(group: view.Group) -> Iterator[RenderableType]:
     line.append(f"  {plain(first.id)}", "dim")
     if first.owner is not None:
         line.append(f"  for {view.OWNERS[first.owner]} to mend", "dim")
-    yield line
+    yield _Indented(line, 0)
     for row in group.rows:
-        yield _indent(f"{row.subjects}: {row.first.detail}")
-        if told := _observed(row.first):
-            yield _indent(told, "dim", by=4)
+        yield _line(f"{row.subjects}: {row.first.detail}", by=2)
+        yield from _evidence(row.first)
     if first.waived is not None:
-        yield _indent(f"Set aside: {first.waived}")
+        yield _line(f"Set aside: {first.waived}", by=2)
         return
     if first.root is not None:
-        yield _indent(f"Follows from {first.root}; mend that first.")
+        yield _line(f"Follows from {first.root}; mend that first.", by=2)
         return
     for title, words in (("Means", first.meaning), ("Next", first.next_step)):
         if words:
-            yield _indent(f"{title}: {words}")
+            yield _line(f"{title}: {words}", by=2)
     if first.repeat:
-        yield _whole(f"  Again: {first.repeat}")
+        yield _Whole(f"  Again: {first.repeat}")
 
 
-def _observed(finding: Finding) -> str:
-    parts = []
-    if finding.observed is not None:
-        parts.append(f"observed {shown(finding.observed, finding.unit)} ({finding.observed_from})")
-    if finding.expected is not None:
-        source = f" ({finding.expected_from})" if finding.expected_from else ""
-        parts.append(f"expected {shown(finding.expected, finding.unit)}{source}")
-    return "; ".join(parts)
+def _evidence(finding: Finding) -> Iterator[RenderableType]:
+    for name, value, source in (
+        ("observed", finding.observed, finding.observed_from),
+        ("expected", finding.expected, finding.expected_from),
+    ):
+        if value is not None:
+            line = Text(f"{name} {shown(value, finding.unit)}")
+            if source:
+                line.append(f"  ({plain(source)})", "dim")
+            yield _Indented(line, 4)
 
 
 def _ledger(judgement: Judgement) -> Iterator[RenderableType]:
     opened = [entry.door for entry in judgement.ledger if entry.open is True]
     if opened:
-        yield _text(f"open: {', '.join(opened)}")
+        yield _line(f"open: {', '.join(opened)}")
     for entry in judgement.ledger:
         if entry.open is not True:
-            yield from _closed(entry)
-    seen = {finding for entry in judgement.ledger if entry.open is True for finding in entry.unknown_findings}
-    if seen:
-        yield _text(f"unknown behind open doors: {', '.join(sorted(seen))}")
+            state = "closed" if entry.open is False else shown(entry.open)
+            line = Text(f"{plain(entry.door)}: {state}", "magenta")
+            line.append(f": {plain(entry.detail)}", "default")
+            yield _Indented(line, 0)
+        if entry.unknown_findings:
+            where = f"{entry.door}: " if entry.open is True else ""
+            yield _line(f"{where}unknown: {', '.join(entry.unknown_findings)}", "dim", by=2)
 
 
-def _closed(entry: LedgerEntry) -> Iterator[RenderableType]:
-    state = "closed" if entry.open is False else shown(entry.open)
-    line = Text(f"{plain(entry.door)}: {state}", "magenta")
-    line.append(f": {plain(entry.detail)}", "")
-    yield line
-    if entry.unknown_findings:
-        yield _indent(f"unknown by that: {', '.join(entry.unknown_findings)}", "dim")
+class _Indented:
+    """Text that keeps its distance from the edge on every line, without blanks at their ends."""
+
+    def __init__(self, text: Text, by: int) -> None:
+        self._text, self._by = text, by
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._text.wrap(console, max(options.max_width - self._by, 10)):
+            line.rstrip()
+            yield Text(" " * self._by).append(line)
+
+
+class _Whole:
+    """Text that is never broken, so that a command or a path can be copied."""
+
+    def __init__(self, words: str) -> None:
+        self._words = plain(words)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment(self._words)
+        yield Segment.line()
 
 
 def _heading(title: str) -> RenderableType:
     return Text(f"\n{title}", "bold underline")
 
 
-class _Indented:
-    """Text that keeps its distance from the edge on every line, without blanks at their ends."""
-
-    def __init__(self, words: str, style: str, by: int) -> None:
-        self._words, self._style, self._by = plain(words), style, by
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        margin = " " * self._by
-        for line in Text(self._words, self._style).wrap(console, max(options.max_width - self._by, 10)):
-            line.rstrip()
-            yield Text(margin).append(line)
-
-
-def _indent(words: str, style: str = "", by: int = 2) -> RenderableType:
-    return _Indented(words, style, by)
-
-
-def _whole(words: str) -> RenderableType:
-    # Never broken, so that a command or a path can be copied.
-    return Text(plain(words), no_wrap=True, overflow="ignore")
+def _line(words: str, style: str = "", by: int = 0) -> RenderableType:
+    return _Indented(_text(words, style), by)
 
 
 def _text(words: str, style: str = "") -> Text:

@@ -32,7 +32,6 @@ STATUSES: dict[Status, str] = {
     Status.skipped: "SKIPPED",
     Status.passed: "PASS",
 }
-"""Words, the gravest first."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,8 @@ def card_status(judgement: Judgement, key: str) -> Status:
         and (f.status is not Status.unknown or f.required)
         and (f.subject.kind == "card" or f.root is None)
     }
-    return next((status for status in STATUSES if status in found), Status.skipped)
+    gravest = (Status.fail, Status.unknown, Status.warn, Status.passed)
+    return next((status for status in gravest if status in found), Status.skipped)
 
 
 @dataclass(frozen=True)
