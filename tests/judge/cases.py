@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from nodecheck.facts import Absent, Node, Why
-from nodecheck.judge import Cause, Finding, Judgement, Owner, Status, judge
+from nodecheck.judge import Cause, Finding, Judgement, Owner, Status, Verdict, judge
 from nodecheck.profile import Profile, load
 from tests.healthy import View, change, node
 
@@ -36,6 +36,8 @@ class Case:
     """A part of the sentence."""
     count: int | None = None
     """How many findings have that status."""
+    but: Callable[[Profile], Profile] | None = None
+    """What is different about the profile that the node is judged against."""
 
     @property
     def name(self) -> str:
@@ -73,7 +75,7 @@ def found(judgement: Judgement, id: str) -> list[Finding]:
 
 def check(case: Case) -> None:
     """Judge the node of the case and hold the finding against it."""
-    spec = profile(case.profile)
+    spec = case.but(profile(case.profile)) if case.but else profile(case.profile)
     judgement = judge(faulty(case.profile, case.faults, case.view, case.board), spec)
     findings = found(judgement, case.id)
     gravest = max(findings, key=lambda finding: GRAVITY.index(finding.status))
@@ -90,3 +92,12 @@ def check(case: Case) -> None:
         assert gravest.observed is not None
     if gravest.status is Status.unknown:
         assert gravest.detail and gravest.cause is Cause.not_visible
+    check_roots(judgement)
+
+
+def check_roots(judgement: Judgement) -> None:
+    """A root is a finding that is wrong itself, and what is wrong has a reason that is told."""
+    wrong = {f.id for f in judgement.findings if f.status in (Status.warn, Status.fail, Status.unknown)}
+    for finding in judgement.findings:
+        assert finding.root is None or (finding.id in wrong and finding.root in wrong)
+    assert bool(judgement.reasons) is (judgement.verdict is not Verdict.accepted)

@@ -6,6 +6,7 @@ import pytest
 
 from nodecheck.facts.topology import Adapter
 from nodecheck.judge import Cause, Owner, Status, judge
+from nodecheck.profile import Profile
 from tests.judge.cases import DENIED, UNASKED, UNSUPPORTED, Case, check, faulty, found, healthy, profile
 
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
@@ -19,6 +20,11 @@ def pairs(name: str, **changes: Any) -> tuple[Any, ...]:
         pair.model_copy(update=changes) if card in (pair.a, pair.b) else pair
         for pair in node.topology.pairs  # type: ignore[union-attr]
     )
+
+
+def links_but(profile: Profile, **changes: Any) -> Profile:
+    assert profile.links is not None
+    return profile.model_copy(update={"links": profile.links.model_copy(update=changes)})
 
 
 def port(name: str, state: str) -> Adapter:
@@ -136,8 +142,16 @@ CASES = [
     Case(
         "topology.pairs.p2p",
         {"topology.pairs.*.p2p_read": "chipset_not_supported"},
-        WARN if profile("h100-pciex4").links.peer_to_peer else PASS,  # type: ignore[union-attr]
+        PASS,
         profile="h100-pciex4",
+        says="as the product is",
+    ),
+    Case(
+        "topology.pairs.p2p",
+        {"topology.pairs.*.p2p_read": "chipset_not_supported"},
+        WARN,
+        profile="h100-pciex4",
+        but=lambda profile: links_but(profile, peer_to_peer=True),
     ),
     Case("topology.pairs.p2p", {}, PASS, profile="rtx4090x2", says="as the product is"),
     Case("topology.pairs.p2p", {"topology.pairs.0.p2p_read": DENIED}, UNKNOWN),
@@ -265,9 +279,7 @@ def test_a_fabric_in_progress_explains_cuda_802() -> None:
 
 
 def test_a_badly_seated_bridge_joins_with_fewer_links() -> None:
-    spec = profile("h100-nvlx4")
-    assert spec.links is not None
-    strict = spec.model_copy(update={"links": spec.links.model_copy(update={"links_per_pair": 12})})
     node = faulty("h100-nvlx4", {"topology.pairs": pairs("h100-nvlx4", nvlinks=3)})
-    failed = [f for f in found(judge(node, strict), "topology.pairs.nvlink") if f.status is Status.fail]
+    judgement = judge(node, links_but(profile("h100-nvlx4"), links_per_pair=12))
+    failed = [f for f in found(judgement, "topology.pairs.nvlink") if f.status is Status.fail]
     assert [f.subject.key for f in failed] == [node.known_cards[2].key, node.known_cards[3].key]
