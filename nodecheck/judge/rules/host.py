@@ -45,11 +45,6 @@ class Look:
         """Whether cards have peers here: only then does the way between them matter."""
         return _cards(self.node, self.profile) > 1
 
-    @property
-    def on_the_machine(self) -> bool:
-        """Whether this is surely the machine itself: neither a guest nor a container."""
-        return self.host.virtualization == "none" and self.host.container == "none"
-
 
 def _cards(node: Node, profile: Profile) -> int:
     return max(profile.count, len(node.known_cards))
@@ -562,7 +557,10 @@ def stuck_processes(look: Look) -> Outcome:
 def clock(look: Look) -> Outcome:
     if look.value:
         return passed("The kernel counts its clock as synchronised.")
-    if look.on_the_machine:
+    for kept_by_others in (look.host.virtualization, look.host.container):
+        if isinstance(kept_by_others, Absent):
+            return unknown(NODE, kept_by_others)
+    if look.host.virtualization == "none" and look.host.container == "none":
         return warn("The kernel does not count its clock as synchronised.", expected=True)
     return passed(
         "No time service has set the kernel's clock here; a guest's or container's clock is the "

@@ -165,6 +165,7 @@ CASES = [
     Case("host.clock", {"host.clock_synchronized": False} | GUEST, PASS, says="hypervisor"),
     Case("host.clock", {"host.clock_synchronized": False} | CONTAINER, PASS),
     Case("host.clock", {"host.clock_synchronized": DENIED}, UNKNOWN),
+    Case("host.clock", {"host.clock_synchronized": False, "host.virtualization": DENIED}, UNKNOWN),
     # What is only said
     Case("host.isolation", {}, PASS, says="No container, on the machine itself."),
     Case("host.isolation", GUEST | CONTAINER, PASS, says="Container: docker, on a virtual machine (kvm)."),
