@@ -8,8 +8,12 @@ STAMPS := $(VENV)/.stamps
 .PHONY: accept test lint samples docs bench browser clean
 
 accept: $(STAMPS)/app
-	@$(BIN)/python -m nodecheck.sources.interpreter --has-torch || $(MAKE) --no-print-directory $(STAMPS)/torch
-	$(BIN)/nodecheck accept --profile "$${PROFILE:-$$($(BIN)/nodecheck profiles suggest)}" $(ARGS)
+	@for python in $(BIN)/python python3 python; do \
+		$$python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null \
+		&& exit 0; done; echo "no Python here has torch: installing it into $(VENV)"; \
+		$(MAKE) --no-print-directory $(STAMPS)/torch
+	@profile="$${PROFILE:-$$($(BIN)/nodecheck profiles suggest)}"; set -x; \
+	$(BIN)/nodecheck accept $${profile:+--profile "$$profile"} $(ARGS)
 
 test: $(STAMPS)/dev $(STAMPS)/torch
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
+from nodecheck.cli.options import From
 
 if TYPE_CHECKING:
     from nodecheck.profile import Profile
@@ -80,6 +81,18 @@ def schema() -> None:
     from nodecheck.profile import Profile
 
     typer.echo(json.dumps(Profile.model_json_schema(by_alias=True), indent=2))
+
+
+@app.command("suggest")
+def suggest_(recording: From = None) -> None:
+    """Name the profile that this node looks like. Whether that is what was rented, only you can say."""
+    from nodecheck.cli.run import Run
+    from nodecheck.profile import suggest
+
+    likely = suggest(Run(recording, None).probe(stages=("cards", "topology")))
+    if likely is None:
+        raise Stop(Exit.incomplete, "no shipped profile fits this node; `nodecheck profiles list` names them")
+    typer.echo(likely)
 
 
 @app.command()

@@ -6,14 +6,14 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.facts import Level, Node
-from nodecheck.probes import Notice, Probing, Stage
+from nodecheck.probes import STAGES, Notice, Probing, Stage
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Json
 from nodecheck.sources.recording import RecordingError, load
@@ -53,15 +53,15 @@ class Run:
             return self._recorded
         return {name: recorder.answers for name, recorder in self._recorders.items()}
 
-    def probe(self, notice: Notice | None = None) -> Node:
-        """Look at everything. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""
+    def probe(self, notice: Notice | None = None, stages: Collection[Stage] = STAGES) -> Node:
+        """Look at the node. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""
         from nodecheck.sources import child
 
         if notice is not None:
             self._notices.append(notice)
         try:
             with _ends_like_ctrl_c(signal.SIGTERM, signal.SIGHUP):
-                return self._probing.run()
+                return self._probing.run(stages)
         except KeyboardInterrupt:
             self.interrupted = True
             child.end_all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -38,13 +38,14 @@ class Probing:
             taken_at=taken_at or datetime.now(timezone.utc), tool_version=__version__, level=level
         )
 
-    def run(self) -> Node:
-        """Every stage to its end; a stage that breaks leaves `failed` with the reason, and the others go on."""
+    def run(self, stages: Collection[Stage] = STAGES) -> Node:
+        """The stages to their ends; one that breaks leaves `failed` with the reason, and the others go on."""
         s = self._sources
-        beside = [
-            self._start("host", lambda: host.probe(s.files, s.process, s.commands)),
-            self._start("kernel_log", lambda: kernel_log.probe(s.files, s.commands)),
-        ]
+        beside: list[threading.Thread] = []
+        if "host" in stages:
+            beside.append(self._start("host", lambda: host.probe(s.files, s.process, s.commands)))
+        if "kernel_log" in stages:
+            beside.append(self._start("kernel_log", lambda: kernel_log.probe(s.files, s.commands)))
         survey: Maybe[Survey] = NOT_ASKED
 
         def cards() -> Maybe[tuple[Card, ...]]:
@@ -52,10 +53,15 @@ class Probing:
             survey = s.nvml.survey()
             return nvidia.probe(survey, s.files)
 
-        self._stage("cards", cards)
+        if "cards" in stages:
+            self._stage("cards", cards)
         seen = self._node.cards
-        beside.append(self._start("topology", lambda: topology.probe(survey, s.files, seen)))
-        self._stage("stack", lambda: stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen))
+        if "topology" in stages:
+            beside.append(self._start("topology", lambda: topology.probe(survey, s.files, seen)))
+        if "stack" in stages:
+            self._stage(
+                "stack", lambda: stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
+            )
         for thread in beside:
             thread.join()
         return self.node()
