@@ -128,7 +128,7 @@ def _lines(progress: Progress, stream: IO[str]) -> Notice:
         timing = progress.notice(stage, event)
         if event == "started":
             return
-        words = "failed after" if timing.failed else "seen in"
+        words = "not seen, after" if timing.failed else "seen in"
         try:
             stream.write(
                 f"nodecheck: {plain(_stage(stage).title)}: {words} {progress.seconds(timing):.1f} s\n"

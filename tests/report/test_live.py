@@ -60,7 +60,7 @@ def test_in_a_pipe_each_end_of_a_stage_is_a_plain_line() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert re.fullmatch(r"nodecheck: machine: seen in \d\.\d s", lines[0])
-    assert re.fullmatch(r"nodecheck: cards: failed after \d\.\d s", lines[2])
+    assert re.fullmatch(r"nodecheck: cards: not seen, after \d\.\d s", lines[2])
     assert all(line.isprintable() for line in lines)
 
 
