@@ -10,6 +10,7 @@ from nodecheck.facts.host import Cpu, HostMemory, Limits
 from nodecheck.probes import cgroup, isolation, mounts, pci
 from nodecheck.probes.text import number, number_list, parse, word
 from nodecheck.sources import Commands, Files, Process
+from nodecheck.sources.process import RunningProcess
 
 _CPU = "/sys/devices/system/cpu"
 
@@ -39,6 +40,7 @@ def probe(files: Files, process: Process, commands: Commands) -> Host:
     uname = process.uname()
     boot = parse(files.read("/proc/cmdline"), lambda text: text.strip()[:8192])
     user = process.user_id()
+    running = process.processes()
     return Host(
         name=_of(uname, "node"),
         os=_os(files),
@@ -52,9 +54,9 @@ def probe(files: Files, process: Process, commands: Commands) -> Host:
         clock_synchronized=process.clock_synchronized(),
         iommu=pci.iommu(files, cards, boot),
         acs_bridges=pci.acs_bridges(files, cards),
-        services=_services(process),
+        services=_services(running),
         fabric_manager_version=_fabric_manager(commands),
-        stuck_processes=_stuck(process),
+        stuck_processes=_stuck(running),
         cpu=_cpu(files, process, cpuinfo, _of(uname, "machine"), allowed.cpus),
         memory=_memory(files, allowed.memory_bytes),
         limits=_limits(process, allowed.processes),
@@ -92,16 +94,14 @@ def _seconds(uptime: str) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
-def _services(process: Process) -> Maybe[tuple[str, ...]]:
-    running = process.processes()
+def _services(running: Maybe[tuple[RunningProcess, ...]]) -> Maybe[tuple[str, ...]]:
     if isinstance(running, Absent):
         return running
     names = {one.name for one in running}
     return tuple(service for service in SERVICES if service[:_COMM_LENGTH] in names)
 
 
-def _stuck(process: Process) -> Maybe[int]:
-    running = process.processes()
+def _stuck(running: Maybe[tuple[RunningProcess, ...]]) -> Maybe[int]:
     if isinstance(running, Absent):
         return running
     return sum(one.state == "D" for one in running)

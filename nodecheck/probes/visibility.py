@@ -175,7 +175,7 @@ def _host(node: Node) -> Answer:
     elif hypervisor == "none":
         on = "on the machine itself"
     else:
-        on = f"on a virtual machine ({hypervisor}), whose cards are passed through"
+        on = f"on a virtual machine ({hypervisor}): what cards it has are passed through"
     return True, f"{within}, {on}."
 
 

@@ -59,7 +59,7 @@ def test_a_container_of_an_ordinary_user(tmp_path: Path) -> None:
 
 def test_a_guest_with_one_card(tmp_path: Path) -> None:
     doors = look(plant("h200", 1, kind="guest"), tmp_path, healthy("h200x1", "vm"))
-    assert "virtual machine (kvm), whose cards are passed through" in doors["host"].detail
+    assert "on a virtual machine (kvm): what cards it has" in doors["host"].detail
     assert isinstance(doors["infiniband"].open, Absent)
     assert doors["infiniband"].open.why is Why.not_present
     assert doors["root"].open is True

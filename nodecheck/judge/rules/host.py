@@ -495,7 +495,7 @@ def iommu(look: Look) -> Outcome:
 def acs(node: Node, profile: Profile) -> Iterator[Outcome]:
     seen = observe(node, "host.acs_bridges", "linux")
     if _cards(node, profile) < 2:
-        yield skipped("One card has no peer.")
+        yield skipped("With fewer than two cards there is no traffic between cards.")
         return
     if isinstance(node.host, Absent) or isinstance(seen.value, Absent):
         yield unknown(NODE, seen.value, observed_from=seen.source)
