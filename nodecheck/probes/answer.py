@@ -23,7 +23,7 @@ _BLANKS = {
         for offset, why in enumerate((Why.failed, Why.not_present, Why.not_supported, Why.no_permission))
     },
 }
-"""Numbers that mean that there is no number: NVML_VALUE_NOT_AVAILABLE, and DCGM's blanks (dcgm_structs.h: blank,
+"""Numbers that mean that there is none: NVML_VALUE_NOT_AVAILABLE, and DCGM's blanks (dcgm_structs.h: blank,
 not found, not supported, not permissioned)."""
 
 

@@ -469,7 +469,7 @@ class _Asked:
         return Link(
             index=index,
             active=flag(self._get("nvmlDeviceGetNvLinkState", index)),
-            version=named(self._get("nvmlDeviceGetNvLinkVersion", index), _LINK_VERSIONS),
+            version=_link_version(self._get("nvmlDeviceGetNvLinkVersion", index)),
             speed_mb_per_s=number(speed, 0, 10**6),
             remote_kind=named(self._get("nvmlDeviceGetNvLinkRemoteDeviceType", index), _REMOTE_KINDS),
             remote_pci_address=_remote_address(
@@ -561,6 +561,12 @@ def _uuid(answer: Answer) -> Maybe[str]:
         return nonsense(answer)
     digits = bytes(answer).hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _link_version(answer: Answer) -> Maybe[str]:
+    if answer == 0:  # NVML_NVLINK_VERSION_INVALID: a link that leads nowhere has none
+        return Absent(why=Why.not_supported, detail="the link has no version")
+    return named(answer, _LINK_VERSIONS)
 
 
 def _remote_address(bus_id: Answer) -> Maybe[str]:

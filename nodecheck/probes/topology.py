@@ -138,7 +138,7 @@ def _excluded(survey: Survey) -> Maybe[tuple[str, ...]]:
         return count
     found = []
     for k in range(count):
-        bus_id = text(part(part(survey.get("nvmlGetExcludedDeviceInfoByIndex", k), "pciInfo"), "busId"))
+        bus_id = text(part(part(survey.get("nvmlGetExcludedDeviceInfoByIndex", k), "pci"), "busId"))
         if isinstance(bus_id, Absent):
             return bus_id
         found.append(pci_address(bus_id) or bus_id)

@@ -112,7 +112,9 @@ def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
     if "absent" in calls[INIT]:
         return decode(calls[INIT])
     cards = list(range(min(calls["nvmlDeviceGetCount()"].get("value", 0), _MAX_CARDS)))
-    parts = [{"pairs": cards}, *({"cards": [i]} for i in cards)]
+    parts: list[dict[str, Any]] = [{"cards": [i]} for i in cards]
+    if len(cards) > 1:
+        parts.insert(0, {"pairs": cards})
     answers: list[dict[str, Json]] = [{} for _ in parts]
 
     def ask(k: int) -> None:
