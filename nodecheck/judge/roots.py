@@ -32,7 +32,7 @@ _CARD_FACTS = (
     "topology.fabric.",
     "topology.nvswitch",
 )
-_CUDA = ("stack.cuda_init", "stack.context", "stack.torch.devices")
+_CUDA = ("stack.cuda_init", "stack.context", "stack.torch.devices", "cards.count.agreement")
 _IDENTITY = (
     "cards.pci_id",
     "cards.architecture",
@@ -55,7 +55,11 @@ ROOTS: tuple[Root, ...] = (
     Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=_CARD_FACTS),
     Root("cards.vendor", causes=("stack.torch.gpu_build", *_CUDA), hides=_CARD_FACTS),
     Root("cards.count", causes=("cards.count.agreement", "cards.excluded", "stack.torch.devices")),
-    Root("cards.usable", causes=("cards.count.agreement", *_CUDA), hides=(*_CARD_FACTS, "stack.context")),
+    Root(
+        "cards.usable",
+        causes=("health.responsive", *_CUDA),
+        hides=(*_CARD_FACTS, "stack.context"),
+    ),
     Root("health.responsive", causes=_CUDA, hides=_CARD_FACTS),
     Root(
         "cards.model",
@@ -67,24 +71,32 @@ ROOTS: tuple[Root, ...] = (
             "cards.clocks.max",
             "cards.pcie.width",
             "cards.pcie.generation",
+            "topology.fabric.state",
         ),
     ),
     Root("cards.identity", causes=_IDENTITY),
-    Root("cards.mig", causes=("cards.count.agreement", "topology.pairs.p2p", *_CUDA), hides=("health.",)),
+    Root("cards.mig", causes=("topology.pairs.p2p", *_CUDA), hides=("health.",)),
     Root("cards.compute_mode", causes=("stack.context",)),
-    Root("cards.hidden_by_environment", causes=("cards.count.agreement", *_CUDA)),
+    Root("cards.hidden_by_environment", causes=_CUDA),
+    Root("cards.processes", causes=("cards.memory.in_use", "cards.idle")),
+    Root("cards.memory.in_use", causes=("cards.memory.unexplained", "cards.idle")),
+    Root("health.ecc_mode", causes=("health.ecc_pending",)),
     Root("topology.nvlink.disabled_by_driver", causes=(*_LINKS, "topology.fabric.state")),
+    Root("stack.driver.fabric_manager", causes=("topology.fabric.state", *_CUDA)),
     Root("topology.fabric.state", causes=("topology.fabric.health", "topology.pairs.p2p", *_CUDA)),
     Root("topology.nvlink.active_links", causes=_LINKS),
     Root("topology.pairs.nvlink", causes=("topology.pairs.p2p",)),
-    Root("stack.cuda_init", causes=_CUDA),
-    Root("stack.interpreter", hides=("stack.",)),
     Root(
-        "stack.torch.present", hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context")
+        "stack.torch.present",
+        causes=("stack.context",),
+        hides=("stack.torch.", "stack.nccl.", "stack.context"),
     ),
-    Root("stack.torch.gpu_build", hides=("stack.context",)),
-    Root("cards.processes", causes=("cards.memory.in_use", "cards.idle")),
-    Root("cards.memory.in_use", causes=("cards.memory.unexplained", "cards.idle")),
+    Root("stack.torch.gpu_build", causes=("stack.torch.arch", "stack.torch.devices", "stack.context")),
+    Root("stack.cuda_init", causes=_CUDA),
+    Root("stack.driver.runtime", causes=("stack.torch.devices", "stack.context")),
+    Root("stack.torch.cuda_minimum", causes=("stack.torch.arch",)),
+    Root("stack.torch.arch", causes=("stack.context",)),
+    Root("stack.torch.devices", causes=("cards.count.agreement",)),
 )
 """The deepest first: a finding follows from the first of these that explains it."""
 

@@ -263,31 +263,3 @@ def _reads(path: str) -> str:
         table = extra.get("read_from", {}) if isinstance(extra, dict) else {}
         model = field.annotation
     return f"{description} ({'; '.join(table.values())})"
-
-
-def each_card(
-    node: Node, path: str, verdict: Callable[[Card, Any], Outcome | tuple[Status, str]], **texts: Any
-) -> Iterator[Outcome]:
-    """One outcome for each card from the fact at `path`; an absent fact is unknown without asking `verdict`.
-
-    `verdict(card, value)` returns the status and a sentence, or a whole `Outcome` of its own.
-    `texts` (`expected`, `expected_from`, `unit`, …) stand in every outcome.
-    """
-    for card in node.known_cards:
-        seen = observe(card, path, card.source)
-        if isinstance(seen.value, Absent):
-            yield unknown(of_card(card), seen.value, observed_from=seen.source, **texts)
-            continue
-        answer = verdict(card, seen.value)
-        if isinstance(answer, Outcome):
-            yield answer
-            continue
-        status, detail = answer
-        yield Outcome(
-            status,
-            of_card(card),
-            detail=detail,
-            observed=_shown(seen.value),
-            observed_from=seen.source,
-            **texts,
-        )

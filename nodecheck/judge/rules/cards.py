@@ -214,8 +214,7 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     on_bus = _pci_count(node, profile)
     cause = Cause.not_as_rented
     if known(on_bus) and seen < profile.count <= on_bus:
-        detail += f"; the PCI bus shows {on_bus}, so that a card is lost to the driver or hidden from this "
-        "container"
+        detail += f"; the PCI bus shows {on_bus}: a card is lost to the driver, or hidden from this container"
         cause = Cause.faulty
     yield fail(f"{detail}.", observed=seen, cause=cause, **promised)
 
@@ -306,7 +305,7 @@ def _torch_count(stack: Maybe[Stack]) -> Maybe[int]:
     meaning="The card is counted and cannot be used: programs that start on it fail or hang.",
     next_step="Ask the provider to reset or replace the card, or, where access is refused, to give this "
     "container its device file.",
-    repeat="nvidia-smi -q -d COMPUTE",
+    repeat="nvidia-smi -q",
 )
 def usable(look: Look) -> Outcome:
     card = look.card
@@ -391,15 +390,16 @@ def _hidden(stack: Maybe[Stack]) -> dict[str, str]:
     return {name: environment[name] for name in _HIDING if name in environment}
 
 
-def _left_visible(value: str) -> int:
-    """How many cards a CUDA_VISIBLE_DEVICES leaves: CUDA reads it up to the first entry that is no device."""
+def left_visible(value: str, present: int) -> int:
+    """How many of the cards present a CUDA_VISIBLE_DEVICES leaves: CUDA reads it up to the first that is none."""
     count = 0
     for entry in value.split(","):
         name = entry.strip()
-        if not (name.isdigit() or name.startswith(("GPU-", "MIG-"))):
+        numbered = name.isascii() and name.isdigit() and int(name) < present
+        if not (numbered or name.startswith(("GPU-", "MIG-"))):
             break
         count += 1
-    return count
+    return min(count, present)
 
 
 @rule(
@@ -426,10 +426,10 @@ def hidden_by_environment(node: Node, profile: Profile) -> Iterator[Outcome]:
         return
     hiding = _hidden(node.stack)
     told = ", ".join(f"{name}={value}" for name, value in hiding.items()) or "none set"
-    short = {name: left for name, value in hiding.items() if (left := _left_visible(value)) < profile.count}
+    present = len(node.known_cards) or profile.count
+    left = min((left_visible(value, present) for value in hiding.values()), default=profile.count)
     at_start = environment.get("NVIDIA_VISIBLE_DEVICES", "all")
-    if short:
-        left = min(short.values())
+    if left < min(present, profile.count):
         yield warn(f"{told}: {left} of {profile.count} cards stay visible.", observed=told)
     elif at_start in ("", "void", "none") and not node.known_cards:
         yield warn(

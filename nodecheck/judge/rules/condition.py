@@ -38,7 +38,6 @@ HOT_MARGIN_CELSIUS = 3
     "No program runs on the card",
     path="processes",
     reads="processes on the card (nvmlDeviceGetComputeRunningProcesses_v3 and Graphics)",
-    door="processes",
     passes="no computing process is listed and no memory in use speaks against it",
     warns="a computing process is listed",
     cause=Cause.misconfigured,

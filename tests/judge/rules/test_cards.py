@@ -3,10 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodecheck.facts import Absent, Why
 from nodecheck.facts.card import Process, Violations
 from nodecheck.judge import Cause, Owner, Status, Verdict, judge
+from nodecheck.judge.rules.cards import left_visible
 from tests.judge.cases import (
     DENIED,
     HUNG,
@@ -82,7 +85,9 @@ CASES = [
     Case("cards.vendor", {}, SKIPPED, profile="cpu"),
     Case("cards.count", {}, PASS),
     Case("cards.count", {}, PASS, board=8),
-    Case("cards.count", {"cards": missing(2)}, FAIL, cause=Cause.faulty, says="lost to the driver or hidden"),
+    Case(
+        "cards.count", {"cards": missing(2)}, FAIL, cause=Cause.faulty, says="lost to the driver, or hidden"
+    ),
     Case(
         "cards.count",
         {"cards": missing(2), "topology.pci_devices": UNASKED},
@@ -437,3 +442,16 @@ def test_without_nvml_there_is_one_root_and_everything_else_follows() -> None:
     assert len(troubled) > 40
     assert judgement.reasons[0].startswith("cards.listed (node): The driver's library")
     assert "follow from it" in judgement.reasons[0]
+
+
+@given(st.one_of(st.text(), st.from_regex(r"[0-9, -]*")), st.integers(0, 16))
+def test_no_variable_shows_more_cards_than_there_are(value: str, present: int) -> None:
+    assert 0 <= left_visible(value, present) <= min(present, value.count(",") + 1)
+
+
+def test_variables_are_read_as_cuda_reads_them() -> None:
+    assert left_visible("0,1,2,3", 4) == 4
+    assert left_visible("0, 1", 4) == 2
+    assert left_visible("0,9,1", 4) == 1
+    assert left_visible("GPU-1,MIG-2", 4) == 2
+    assert left_visible("-1", 4) == left_visible("", 4) == left_visible("NoDevFiles", 4) == 0
