@@ -2,7 +2,7 @@
 
     node = healthy("h200x4", kind="container")
     node.nvml["nvmlDeviceGetEccMode 2"] = "0 1"      # plant a fault; node.tree, node.files, … alike
-    facts = node.probe(tmp_path)                     # real sources, real pynvml in its child, real probes
+    facts = node.probe(Ground(tmp_path / "node"))    # real sources, real pynvml in its child, real probes
 
 What a folder of files cannot show (sizes of file systems, closed doors), what the process is told of itself,
 what programs print and what the renter's interpreter says are answers to the sources' questions, by question.
@@ -25,7 +25,7 @@ from nodecheck.sources.channel import Answer, Channel, Live
 from tests.fakes import nvml as fake
 from tests.fakes.nvml import Description, Links
 from tests.fakes.nvml.products import PRODUCTS, Product
-from tests.fakes.tree import GIB, KERNEL, Kind, Tree, plant, plant_cpu, set_parameters
+from tests.fakes.tree import GIB, KERNEL, Ground, Kind, Tree, plant, plant_cpu, set_parameters
 
 PYTHON = "/opt/venv/bin/python3"
 SITE = "/opt/venv/lib/python3.12/site-packages"
@@ -50,14 +50,13 @@ class FakeNode:
     silence_seconds: float = 10.0
     """How long an NVML call may take before it is given up."""
 
-    def channels(self, folder: Path) -> dict[str, Channel]:
-        """Channels to this node, laid out below the empty or missing `folder`."""
-        root, description = folder / "root", folder / "nvml.json"
-        root.mkdir(parents=True)
-        self.tree.write(root)
+    def channels(self, ground: Ground) -> dict[str, Channel]:
+        """Channels to this node, laid out on `ground`."""
+        description = ground.folder / "nvml.json"
+        ground.hold(self.tree)
         fake.write(self.nvml, description)
         return {
-            "files": _Answers(self.files, files.live(str(root))),
+            "files": _Answers(self.files, files.live(str(ground.root))),
             "process": _Answers(self.process),
             "commands": _Answers(self.commands),
             "nvml": self.driver(description),
@@ -74,9 +73,9 @@ class FakeNode:
 
         return Live(answer)
 
-    def probe(self, folder: Path) -> Node:
+    def probe(self, ground: Ground) -> Node:
         """Every fact of this node."""
-        return Probing(Sources.over(self.channels(folder)), "quick").run()
+        return Probing(Sources.over(self.channels(ground)), "quick").run()
 
     def set_environment(self, **variables: str) -> None:
         self.process["environment"] = self.process["environment"] | variables

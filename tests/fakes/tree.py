@@ -1,6 +1,6 @@
 """A node's procfs, sysfs, /dev and /etc, made up below a folder, for `Files` to read.
 
-`plant` lays out a healthy node as a `Tree`: paths and what stands there. A fault is a change before `write`:
+`plant` lays out a healthy node as a `Tree`: paths and what stands there. A fault is a change to it:
 
     t = plant("h200", 4)
     t.files["/proc/driver/nvidia/params"] = "NvLinkDisable: 1\\n"
@@ -11,6 +11,7 @@ Device nodes are regular files here: nothing but their names and their permissio
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -61,18 +62,45 @@ class Tree:
         """The folder in /sys/devices of the PCI device at `address`."""
         return self.links[f"/sys/bus/pci/devices/{address}"]
 
-    def write(self, root: Path) -> None:
-        """Lay everything out below `root`."""
-        for folder in sorted(
-            self.folders | {str(PurePosixPath(p).parent) for p in (*self.files, *self.links)}
-        ):
-            (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
-        for path, content in self.files.items():
-            data = content.encode() if isinstance(content, str) else content
-            (root / path.lstrip("/")).write_bytes(data)
-        for path, target in self.links.items():
-            up = "../" * (path.count("/") - 1) if target.startswith("/") else ""
-            (root / path.lstrip("/")).symlink_to(up + target.lstrip("/"))
+    def all_folders(self) -> set[str]:
+        """Every folder that there must be, without the root."""
+        named = (PurePosixPath(p) for p in self.folders)
+        parents = (PurePosixPath(p).parent for p in (*self.files, *self.links))
+        return {str(f) for folder in (*named, *parents) for f in (folder, *folder.parents)} - {"/"}
+
+
+class Ground:
+    """A folder that holds one tree after another. Trees are much alike: only what differs is touched."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "root"
+        self.root.mkdir(parents=True)
+        self._now = Tree()
+
+    def hold(self, tree: Tree) -> None:
+        """Make what stands below `root` be `tree`."""
+        now, folders = self._now, tree.all_folders()
+        for path, target in now.links.items():
+            if tree.links.get(path) != target:
+                self._at(path).unlink()
+        for path in now.files.keys() - tree.files.keys():
+            self._at(path).unlink()
+        for folder in sorted(now.all_folders() - folders, reverse=True):
+            self._at(folder).rmdir()
+        for folder in sorted(folders - now.all_folders()):
+            self._at(folder).mkdir()
+        for path, content in tree.files.items():
+            if now.files.get(path) != content:
+                self._at(path).write_bytes(content.encode() if isinstance(content, str) else content)
+        for path, target in tree.links.items():
+            if now.links.get(path) != target:
+                up = "../" * (path.count("/") - 1) if target.startswith("/") else ""
+                self._at(path).symlink_to(up + target.lstrip("/"))
+        self._now = copy.deepcopy(tree)
+
+    def _at(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
 
 
 def plant(
@@ -134,7 +162,7 @@ def _cpus(tree: Tree, card: Product, kind: Kind) -> None:
     for node, cpus in enumerate(nodes):
         tree.files[f"/sys/devices/system/node/node{node}/cpulist"] = ranges(cpus) + "\n"
         for position, cpu in enumerate(cpus):
-            core = position % 48 if kind != "guest" and not card.arm else position
+            core = position % 16 if kind != "guest" and not card.arm else position
             where = f"/sys/devices/system/cpu/cpu{cpu}"
             tree.files[f"{where}/topology/physical_package_id"] = f"{node}\n"
             tree.files[f"{where}/topology/core_id"] = f"{core}\n"

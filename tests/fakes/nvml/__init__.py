@@ -270,12 +270,12 @@ def socket(card: Product, i: int) -> int:
 
 
 def near_cpus(card: Product, node: int, virtual: bool = False) -> list[int]:
-    """Logical CPUs of a NUMA node: all 16 of a guest, 72 of a Grace, or 48 cores with two threads each."""
+    """Logical CPUs of a NUMA node: all 16 of a guest, 72 of a Grace, or 16 cores with two threads each."""
     if virtual:
         return list(range(16))
     if card.arm:
         return list(range(72 * node, 72 * node + 72))
-    return [first + 48 * node + core for first in (0, 96) for core in range(48)]
+    return [first + 16 * node + core for first in (0, 32) for core in range(16)]
 
 
 def words(numbers: list[int]) -> str:
