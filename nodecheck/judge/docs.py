@@ -68,7 +68,7 @@ def _section(rule: Rule) -> Iterator[str]:
     yield ""
     yield f"**{rule.title}.** {'' if rule.warns or rule.fails else STATED}".rstrip()
     yield ""
-    yield f"- Reads: {rule.reads.rstrip(".")}. Through the door `{rule.door}`; unseen, it is {_unseen(rule)}."
+    yield f"- Reads: {_sentence(rule.reads)} Through the door `{rule.door}`; unseen, it is {_unseen(rule)}."
     for status, when in (("pass", rule.passes), ("warn", rule.warns), ("fail", rule.fails)):
         if when:
             yield f"- `{status}`: {_sentence(when)}"
