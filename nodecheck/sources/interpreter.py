@@ -205,7 +205,7 @@ class _Renter:
         )
         if isinstance(said, Absent):
             return said
-        step, items, errors = _read(said.answers)
+        step, items, errors = read_answers(said.answers)
         return {
             "items": items,
             "errors": errors,
@@ -225,7 +225,7 @@ def _choice(found: dict[str, Json], reason: str, others: list[str]) -> dict[str,
     return {"path": found["path"], "version": found["python"], "chosen": reason, "others": others}
 
 
-def _read(lines: str) -> tuple[str, dict[str, Json], dict[str, Json]]:
+def read_answers(lines: str) -> tuple[str, dict[str, Json], dict[str, Json]]:
     """The worker's last step, its answers and its errors. Lines of another shape are passed over."""
     step, items, errors = "", {}, {}
     for line in lines.splitlines():

@@ -1,0 +1,128 @@
+"""A torch that stands for a CUDA build. FAKE_TORCH names what is wrong with it:
+
+hangs, raises, exits, dies     while it is imported; `slow` takes a second
+prints                         garbage on stdout and stderr
+broken                         attributes that raise
+kernel-209, kernel-wrong, kernel-hangs, kernel-dies     in the first kernel
+old                            a torch that tells neither UUID nor PCI address
+"""
+
+import os
+import signal
+import sys
+import time
+import warnings
+
+FAULT = os.environ.get("FAKE_TORCH", "")
+
+if FAULT == "hangs":
+    time.sleep(600)
+if FAULT == "slow":
+    time.sleep(1)
+if FAULT == "raises":
+    raise ImportError("libcudart.so.13: cannot open shared object file: No such file or directory")
+if FAULT == "exits":
+    sys.exit("torch does not like it here")
+if FAULT == "dies":
+    os.kill(os.getpid(), signal.SIGILL)
+if FAULT == "prints":
+    print('{"item": "version", "value": "not mine"}')
+    print("more garbage", file=sys.stderr)
+    os.write(1, b"\xff\xfe" * 20000)
+
+__version__ = "2.11.0+cu130"
+int64 = "int64"
+
+
+class AcceleratorError(RuntimeError):
+    pass
+
+
+class version:
+    cuda = "13.0"
+    hip = None
+    debug = False
+
+
+class _C:
+    @staticmethod
+    def _cuda_getArchFlags():
+        return "sm_80 sm_90 compute_90"
+
+
+class backends:
+    class cudnn:
+        @staticmethod
+        def version():
+            if FAULT == "broken":
+                raise RuntimeError("cuDNN version incompatibility")
+            return 91900
+
+
+class _Properties:
+    name = "NVIDIA H200"
+    gcnArchName = "NVIDIA H200"
+    major, minor = 9, 0
+    total_memory = 150109880320
+    multi_processor_count = 132
+
+    def __init__(self, index):
+        if FAULT != "old":
+            self.uuid = "%08x-0000-4000-8000-000000000000" % (index + 1)
+            self.pci_domain_id, self.pci_bus_id, self.pci_device_id = 0, 0x18 + index, 0
+
+
+class cuda:
+    class nccl:
+        @staticmethod
+        def version():
+            return (2, 28, 9, "suffix")
+
+    @staticmethod
+    def is_available():
+        warnings.warn("CUDA initialization: this is a warning", stacklevel=2)
+        return True
+
+    @staticmethod
+    def device_count():
+        return int(os.environ.get("FAKE_CUDA_CARDS", "1"))
+
+    @staticmethod
+    def get_device_properties(index):
+        return _Properties(index)
+
+    @staticmethod
+    def mem_get_info(device):
+        return (149437939712, 150109880320)
+
+
+class _Numbers:
+    def __init__(self, count):
+        self.count = count
+
+    def sum(self):
+        return self
+
+    def item(self):
+        total = self.count * (self.count - 1) // 2
+        return total + 1 if FAULT == "kernel-wrong" else total
+
+
+def arange(count, dtype, device):
+    if FAULT == "kernel-hangs":
+        time.sleep(600)
+    if FAULT == "kernel-dies":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if FAULT == "kernel-209":
+        error = AcceleratorError(
+            "CUDA error: no kernel image is available for execution on the device\n"
+            "CUDA kernel errors might be asynchronously reported at some other API call"
+        )
+        error.error_code = 209
+        raise error
+    return _Numbers(count)
+
+
+if FAULT == "broken":
+    del version.debug
+    del cuda.nccl
