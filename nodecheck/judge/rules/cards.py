@@ -347,7 +347,7 @@ def usable(look: Look) -> Outcome:
     owner=Owner.provider,
     meaning="What is listed as two cards is one: they share memory, compute and links.",
     next_step="Send this report to the provider: fewer cards are there than were rented.",
-    repeat=smi("uuid", "pci.bus_id"),
+    repeat=smi("uuid"),
 )
 def duplicate(node: Node, profile: Profile) -> Iterator[Outcome]:
     if isinstance(node.cards, Absent):
@@ -454,7 +454,7 @@ def hidden_by_environment(node: Node, profile: Profile) -> Iterator[Outcome]:
     meaning="Somebody has switched the card off in the driver's configuration, as a rule because it is "
     "broken.",
     next_step="Ask the provider why the card is excluded, and for a node where it is not.",
-    repeat="nvidia-smi --query-excluded-gpus=pci.bus_id,uuid --format=csv",
+    repeat="nvidia-smi -B",
 )
 def excluded(node: Node, profile: Profile) -> Iterator[Outcome]:
     if profile.count == 0:

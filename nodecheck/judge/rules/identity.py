@@ -108,6 +108,11 @@ def _mark_rule(
         return fail(f"The {mark.name} is {_say(look.value, mark)}, not {_say(look.expected, mark)}.")
 
 
+def _ask_nvml(function: str) -> str:
+    """For what nvidia-smi does not show: the driver asked with the package nvidia-ml-py, of the first card."""
+    return f"python3 -c 'from pynvml import *; nvmlInit(); print({function}(nvmlDeviceGetHandleByIndex(0)))'"
+
+
 def _say(value: Any, mark: Mark) -> str:
     if mark.unit == "bytes":
         return f"{value / MIB:,.0f} MiB"
@@ -144,8 +149,7 @@ _mark_rule(
     CORES,
     "The card has all its cores",
     meaning="A cut-down or partitioned chip computes more slowly than the product that was rented.",
-    repeat="nvidia-settings -q CUDACores -t || python3 -c 'import torch; "
-    "print(torch.cuda.get_device_properties(0))'",
+    repeat=_ask_nvml("nvmlDeviceGetNumGpuCores"),
 )
 _mark_rule(
     TOTAL,
@@ -159,7 +163,7 @@ _mark_rule(
     BUS_WIDTH,
     "The memory bus is as wide as the product's",
     meaning="A narrower bus has less memory bandwidth in proportion.",
-    repeat="nvidia-smi -q -d MEMORY",
+    repeat=_ask_nvml("nvmlDeviceGetMemoryBusWidth"),
 )
 
 

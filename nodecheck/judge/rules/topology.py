@@ -152,7 +152,7 @@ def _speed(links: tuple[Link, ...], spec: LinksSpec) -> Outcome:
     owner=Owner.provider,
     meaning="An earlier generation has less bandwidth a link.",
     next_step="Send this report to the provider: this is another board than the one rented.",
-    repeat="nvidia-smi nvlink -c",
+    repeat="nvidia-smi nvlink -s",
 )
 def nvlink_version(look: Look) -> Outcome:
     return _of_links(look, _version)
