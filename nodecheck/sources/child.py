@@ -7,8 +7,10 @@ waits for ever, as `subprocess.run(timeout=…)` does. So nothing here waits pas
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import threading
@@ -122,10 +124,11 @@ def collect(
     try:
         # Popen returns only after the exec, which a dead network mount on PATH can hold up.
         started = within(deadline_seconds, start, late=too_late)
-    except FileNotFoundError as error:
-        return Absent(why=Why.not_present, detail=f"{argv[0]}: {error.strerror}")
-    except PermissionError as error:
-        return Absent(why=Why.no_permission, detail=f"{argv[0]}: {error.strerror}")
+    except (FileNotFoundError, PermissionError) as error:
+        # A folder on PATH that is closed to us is an EACCES too, though the program is nowhere to be seen.
+        there = isinstance(error, PermissionError) and shutil.which(argv[0], mode=os.F_OK) is not None
+        why = Why.no_permission if there else Why.not_present
+        return Absent(why=why, detail=f"{argv[0]}: {os.strerror(errno.EACCES if there else errno.ENOENT)}")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return Absent(why=Why.failed, detail=f"{argv[0]} could not be started: {error}")
     if isinstance(started, Absent):

@@ -15,14 +15,14 @@ from nodecheck.facts import Absent, Fact, Host, Why
 from nodecheck.probes.host import probe
 from nodecheck.sources import Commands, Files, Process, commands, files, process
 from nodecheck.sources.channel import Answer, Channel, Live, Recorded, Recorder
-from tests.fakes.tree import BOOT_ID, GIB, KERNEL, Tree, limit_cgroup, plant, plant_cpu
+from tests.fakes.tree import BOOT_ID, GIB, KERNEL, Ground, Tree, limit_cgroup, plant, plant_cpu
 
 TOLD: dict[str, Answer] = {
     "environment": {},
     "limits": {"memlock": -1, "nofile": 1048576, "nproc": 4096},
     "uname": {"node": "node", "release": KERNEL, "version": "#63-Ubuntu", "machine": "x86_64"},
     "user_id": 0,
-    "cpus": 192,
+    "cpus": 64,
     "clock_synchronized": True,
     "processes": [[1, "systemd", "S"], [900, "nv-fabricmanage", "S"], [901, "nvidia-persiste", "S"]],
 }
@@ -32,10 +32,11 @@ NONE = Absent(why=Why.not_present, detail="there is no such program here")
 def look(
     tree: Tree, root: Path, told: dict[str, Answer] | None = None, ran: dict[str, Answer] | None = None
 ) -> Host:
-    tree.write(root)
+    ground = Ground(root)
+    ground.hold(tree)
     answers, programs = TOLD | (told or {}), ran or {}
     return probe(
-        Files(files.live(str(root))),
+        Files(files.live(str(ground.root))),
         Process(Live(lambda question: answers[question])),
         Commands(Live(lambda question: programs.get(question, NONE))),
     )
@@ -59,7 +60,7 @@ def test_bare_metal(tmp_path: Path) -> None:
     assert seen.stuck_processes == 0
     cpu = seen.cpu
     assert cpu.model == "Intel(R) Xeon(R) Platinum 8480C"
-    assert (cpu.sockets, cpu.cores, cpu.present, cpu.offline, cpu.affinity) == (2, 96, 192, 0, 192)
+    assert (cpu.sockets, cpu.cores, cpu.present, cpu.offline, cpu.affinity) == (2, 32, 64, 0, 64)
     assert (cpu.quota_cpus, cpu.numa_nodes, cpu.governor) == ("unlimited", 2, "performance")
     memory = seen.memory
     assert (memory.total_bytes, memory.limit_bytes, memory.swap_bytes) == (2048 * GIB, "unlimited", 0)
@@ -89,7 +90,7 @@ def test_a_container_held_to_less_than_the_machine_has(tmp_path: Path, version: 
     assert seen.container == "docker"
     assert seen.is_root is False
     assert seen.cpu.quota_cpus == 16.0
-    assert seen.cpu.present == 192
+    assert seen.cpu.present == 64
     assert seen.memory.limit_bytes == 128 * GIB
     assert isinstance(seen.acs_bridges, Absent)
     assert seen.acs_bridges.why is Why.no_permission

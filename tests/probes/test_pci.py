@@ -10,14 +10,15 @@ from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.probes import pci
 from nodecheck.sources import Files, files
 from nodecheck.sources.channel import Live
-from tests.fakes.tree import Tree, configuration, plant
+from tests.fakes.tree import Ground, Tree, configuration, plant
 
 LINE = "BOOT_IMAGE=/vmlinuz ro iommu=pt quiet"
 
 
 def files_of(tree: Tree, root: Path) -> Files:
-    tree.write(root)
-    return Files(files.live(str(root)))
+    ground = Ground(root)
+    ground.hold(tree)
+    return Files(files.live(str(ground.root)))
 
 
 def in_group(tree: Tree, kind: str) -> None:

@@ -14,7 +14,7 @@ from nodecheck.facts import Absent, Door, Node, Why
 from nodecheck.probes.visibility import probe
 from nodecheck.sources import Files, Process, files
 from nodecheck.sources.channel import Answer, Live, Recorded
-from tests.fakes.tree import Kind, Tree, plant, plant_cpu
+from tests.fakes.tree import Ground, Kind, Tree, plant, plant_cpu
 from tests.judge.cases import faulty, healthy
 
 NAMES = (
@@ -26,8 +26,9 @@ NAMES = (
 def look(
     tree: Tree, root: Path, node: Node | None = None, *, user: Answer = 0, answers: Mapping[str, Answer] = {}
 ) -> dict[str, Door]:
-    tree.write(root)
-    below = files.live(str(root))
+    ground = Ground(root)
+    ground.hold(tree)
+    below = files.live(str(ground.root))
     doors = probe(
         node or healthy("h200x8"),
         Files(Live(lambda question: answers.get(question, below.ask(question)))),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -50,12 +49,26 @@ def test_what_is_not_installed_or_not_allowed_to_run(programs: Path) -> None:
     answer = run("nvcc")
     assert isinstance(answer, Absent)
     assert answer.why is Why.not_present
-    if os.geteuid() != 0 or not os.access(programs, os.X_OK):
-        return
     install(programs, "nvcc", "true", mode=0o644)
     answer = run("nvcc")
     assert isinstance(answer, Absent)
     assert answer.why is Why.no_permission
+
+
+def test_a_closed_folder_on_the_path_does_not_make_a_program_closed(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"/proc/self/maps:{programs}")
+
+    def refuse(*arguments: object, **named: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(
+        "nodecheck.sources.child.subprocess.Popen", refuse
+    )  # as execvp does for root's folders
+    answer = run("nvcc")
+    assert isinstance(answer, Absent)
+    assert answer.why is Why.not_present
 
 
 def test_a_program_that_hangs_is_left_behind(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
