@@ -95,7 +95,7 @@ def _finding(rule: Rule, outcome: Outcome, profile: Profile, waived: str | None)
         expected=outcome.expected,
         unit=outcome.unit,
         observed_from=outcome.observed_from or rule.reads,
-        expected_from=outcome.expected_from,
+        expected_from=outcome.expected_from or ("" if outcome.expected is None else f"rule {rule.id}"),
         required=profile.requires(rule.id, rule.required),
         door=outcome.door or rule.door,
         cause=cause,

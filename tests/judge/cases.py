@@ -87,6 +87,7 @@ def check(case: Case) -> None:
         assert gravest.cause is case.cause
     if case.owner is not None:
         assert gravest.owner is case.owner
+    assert all(f.expected_from for f in findings if f.expected is not None)
     if gravest.status in (Status.warn, Status.fail):
         assert gravest.detail and gravest.meaning and gravest.next_step and gravest.repeat
         assert gravest.observed is not None
