@@ -64,7 +64,6 @@ def run(
     *,
     deadline_seconds: float,
     env: Mapping[str, str] | None = None,
-    cwd: str | None = None,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Maybe[Output]:
     """Run a program to its end and collect what it prints.
@@ -73,7 +72,7 @@ def run(
     where it had not ended by the deadline. `env` replaces the whole environment. Never raises for what the
     program does.
     """
-    said = collect(argv, deadline_seconds=deadline_seconds, env=env, cwd=cwd, limit_bytes=limit_bytes)
+    said = collect(argv, deadline_seconds=deadline_seconds, env=env, limit_bytes=limit_bytes)
     if isinstance(said, Absent):
         return said
     if said.returncode is None:
@@ -88,7 +87,6 @@ def collect(
     deadline_seconds: float,
     silence_seconds: float | None = None,
     env: Mapping[str, str] | None = None,
-    cwd: str | None = None,
     limit_bytes: int = LIMIT_BYTES,
     answers: bool = False,
 ) -> Maybe[Transcript]:
@@ -107,11 +105,11 @@ def collect(
 
     def start() -> tuple[subprocess.Popen[bytes], IO[bytes] | None]:
         if not answers:
-            return _start(argv, env, cwd), None
+            return _start(argv, env), None
         ours, theirs = os.pipe()
         pipe = open(ours, "rb", buffering=0)  # noqa: SIM115, PTH123  (a descriptor; closed by whoever gets it)
         try:
-            return _start([*argv, str(theirs)], env, cwd, theirs), pipe
+            return _start([*argv, str(theirs)], env, theirs), pipe
         except BaseException:
             pipe.close()
             raise
@@ -155,9 +153,7 @@ def collect(
     )
 
 
-def _start(
-    argv: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, *inherited: int
-) -> subprocess.Popen[bytes]:
+def _start(argv: Sequence[str], env: Mapping[str, str] | None, *inherited: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         list(argv),
         stdin=subprocess.DEVNULL,
@@ -167,7 +163,6 @@ def _start(
         start_new_session=True,
         pass_fds=inherited,
         env=None if env is None else dict(env),
-        cwd=cwd,
     )
 
 
