@@ -89,7 +89,7 @@ ROOTS: tuple[Root, ...] = (
     Root(
         "stack.torch.present",
         causes=("stack.context",),
-        hides=("stack.torch.", "stack.nccl.", "stack.context"),
+        hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context"),
     ),
     Root("stack.torch.gpu_build", causes=("stack.torch.arch", "stack.torch.devices", "stack.context")),
     Root("stack.cuda_init", causes=_CUDA),

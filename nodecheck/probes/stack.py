@@ -132,10 +132,14 @@ def _hidden(uuid: str, count: int, variable: str, visible: tuple[str, ...]) -> s
     reason = f"CUDA_VISIBLE_DEVICES={variable} hides it"
     if visible:
         return None if uuid in visible else reason
-    entries = [entry.strip() for entry in variable.split(",")]
-    if any(uuid.startswith(entry) for entry in entries if entry.startswith("GPU-")):
-        return None
-    numbers = {entry for entry in entries if entry.isdecimal()}
+    numbers = set()
+    for entry in (entry.strip() for entry in variable.split(",")):
+        if entry.isascii() and entry.isdecimal():
+            numbers.add(entry)
+        elif not entry.startswith(("GPU-", "MIG-")):
+            break  # CUDA reads no further than the first entry that is no device
+        elif uuid.startswith(entry):
+            return None
     if numbers >= {str(number) for number in range(count)}:
         return None
     return f"CUDA_VISIBLE_DEVICES={variable} may hide it" if numbers else reason

@@ -407,6 +407,7 @@ def test_a_card_without_uuid_is_not_tried(tmp_path: Path) -> None:
         ("", [], []),
         ("-1", [], []),
         ("0,1", [], [0, 1]),
+        ("0,-1,1", [], []),
         ("0", [], []),
         (fake.uuid(1), [], [1]),
         ("GPU-00000001", [], [0]),

@@ -71,7 +71,11 @@ def library_match(look: Look) -> Iterator[Outcome]:
     kernel, library = look.see("driver.version", "linux"), look.see("driver.library_version", "nvml")
     words: dict[str, Any] = {"observed_from": library.source, "expected_from": kernel.source}
     if isinstance(library.value, Absent) and "LIB_RM_VERSION_MISMATCH" in library.value.detail:
-        yield fail(f"NVML cannot talk to the driver: {library.value}.", **words)
+        yield fail(
+            f"NVML cannot talk to the driver: {library.value.detail}.",
+            observed="NVML does not start",
+            **words,
+        )
         return
     for seen in (kernel, library):
         if isinstance(seen.value, Absent):
@@ -220,6 +224,7 @@ def cuda_init(look: Look) -> Iterator[Outcome]:
         if seen.value.why is Why.not_present:
             yield fail(
                 "There is no libcuda.so.1: the container was started without the driver's compute libraries.",
+                observed="no libcuda.so.1",
                 next_step="Ask the provider to start the container with `compute` among "
                 "NVIDIA_DRIVER_CAPABILITIES, or install the driver's libraries.",
                 **words,
@@ -227,6 +232,7 @@ def cuda_init(look: Look) -> Iterator[Outcome]:
         elif seen.value.why is Why.timed_out and known(look.stack.interpreter):
             yield fail(
                 f"cuInit did not return: {seen.value.detail}.",
+                observed="no answer",
                 cause=Cause.faulty,
                 next_step="Ask the provider to look at the cards: one that does not answer holds up all.",
                 **words,

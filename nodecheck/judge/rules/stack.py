@@ -499,7 +499,11 @@ def cudnn(look: Look) -> Iterator[Outcome]:
         yield skipped("This torch has no cuDNN.")
         return
     if isinstance(version.value, Absent) and version.value.why is Why.failed:
-        yield warn(f"torch refuses its cuDNN: {version.value.detail}", observed_from=version.source)
+        yield warn(
+            f"torch refuses its cuDNN: {version.value.detail}",
+            observed="refused",
+            observed_from=version.source,
+        )
         return
     for seen in (version, libraries):
         if isinstance(seen.value, Absent):
