@@ -153,7 +153,7 @@ def fail(detail: str, **words: Any) -> Outcome:
 
 def unknown(subject: Subject, absent: Absent, **known: Any) -> Outcome:
     """The outcome for a value that could not be seen."""
-    return Outcome(Status.unknown, subject, detail=f"Not seen: {absent}.", **known)
+    return Outcome(Status.unknown, subject, detail=f"Not seen: {str(absent).rstrip('.')}.", **known)
 
 
 def skipped(reason: str, subject: Subject = NODE) -> Outcome:

@@ -310,30 +310,25 @@ def _torch_count(stack: Maybe[Stack]) -> Maybe[int]:
 def usable(look: Look) -> Outcome:
     card = look.card
     seen = observe(card, "usable", card.source)
-    detail = ""
+    words: dict[str, Any] = {"observed_from": seen.source, "expected": True}
     if card.lost is True:
-        detail = "The driver has lost the card: it fell off the bus."
-    elif isinstance(seen.value, Absent):
-        refused = {
-            Why.timed_out: ("The driver does not answer for this card", Cause.faulty),
-            Why.no_permission: ("The card is listed and this user may not open it", Cause.misconfigured),
-            Why.failed: ("The driver does not hand out this card", Cause.faulty),
-        }.get(seen.value.why)
-        if refused is None:
-            return unknown(NODE, seen.value, observed_from=seen.source)
-        return fail(
-            f"{refused[0]} ({seen.value}).",
-            cause=refused[1],
-            observed=str(seen.value),
-            observed_from=seen.source,
-        )
-    elif seen.value is False:
-        detail = (
-            "The card is listed and the driver does not hand it out: access is refused, or it wants a reset."
-        )
-    if detail:
-        return fail(detail, observed=False, expected=True, observed_from=seen.source)
-    return passed("", observed=True, observed_from=seen.source)
+        return fail("The driver has lost the card: it fell off the bus.", observed=False, **words)
+    if seen.value is True:
+        return passed("", observed=True, **words)
+    # A card that is not handed out answers nothing, and its facts say why.
+    why = seen.value if isinstance(seen.value, Absent) else card.uuid
+    if isinstance(why, Absent) and why.why is not Why.not_asked:
+        said, cause = _NOT_HANDED_OUT.get(why.why, ("The driver does not hand out this card", Cause.faulty))
+        return fail(f"{said} ({why}).", cause=cause, observed=str(why), **words)
+    if isinstance(seen.value, Absent):
+        return unknown(NODE, seen.value, **words)
+    return fail("The card is listed and the driver does not hand it out.", observed=False, **words)
+
+
+_NOT_HANDED_OUT = {
+    Why.timed_out: ("The driver does not answer for this card", Cause.faulty),
+    Why.no_permission: ("The card is listed and this user may not open it", Cause.misconfigured),
+}
 
 
 @rule(

@@ -111,6 +111,13 @@ CASES = [
     Case("cards.count.agreement", {"topology": UNASKED, "stack": UNASKED}, UNKNOWN),
     Case("cards.usable", {}, PASS),
     Case("cards.usable", {"cards.1.usable": False}, FAIL, count=1),
+    Case(
+        "cards.usable",
+        {"cards.1.usable": False, "cards.1.uuid": DENIED},
+        FAIL,
+        cause=Cause.misconfigured,
+        says="may not open it",
+    ),
     Case("cards.usable", {"cards.1.lost": True}, FAIL, says="fell off the bus"),
     Case("cards.usable", {"cards.1.usable": HUNG}, FAIL, cause=Cause.faulty),
     Case("cards.usable", {"cards.1.usable": DENIED}, FAIL, cause=Cause.misconfigured),
