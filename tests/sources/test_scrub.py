@@ -17,6 +17,7 @@ from nodecheck.sources.channel import Json
 from nodecheck.sources.scrub import REDACTED, scrub
 from tests.fakes import node as fake_nodes
 from tests.fakes import nvml
+from tests.fakes.nvml.products import PRODUCTS
 from tests.fakes.tree import Ground
 
 Stored = dict[str, dict[str, Json]]
@@ -316,7 +317,7 @@ def planted(kind: Any) -> fake_nodes.FakeNode:
     node.tree.files["/proc/cmdline"] = f"{cmdline.strip()} ip=10.20.30.40:::::eth0 root_password=hunter22\n"
     if kind != "container":
         node.log(
-            f"NVRM: Xid (PCI:{nvml.addresses(nvml.PRODUCTS['h200'], 2)[0][:-2]}): 31, pid=7, name=python, Ch 8",
+            f"NVRM: Xid (PCI:{nvml.addresses(PRODUCTS['h200'], 2)[0][:-2]}): 31, pid=7, name=python, Ch 8",
             "systemd[1]: Hostname set to <gpu17>.",
             "mlx5_core 0000:5c:00.0 eth2: Link down at 10.20.30.40",
         )
