@@ -46,7 +46,6 @@ _CARD_WITHOUT_ARGUMENT = (
     "nvmlDeviceGetBoardPartNumber",
     "nvmlDeviceGetVbiosVersion",
     "nvmlDeviceGetInforomImageVersion",
-    "nvmlDeviceGetGspFirmwareVersion",
     "nvmlDeviceGetArchitecture",
     "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetNumGpuCores",
@@ -184,6 +183,7 @@ _WHY = {
 }
 """NVML's error numbers; every other one is `failed`."""
 
+_GSP_FIRMWARE_VERSION_BYTES = 64
 _INVALID_ARGUMENT = 2
 _CORRUPTED_INFOROM = 14
 _VERSION_MISMATCH = 25
@@ -267,10 +267,8 @@ class Survey:
             (i,),
             lambda: nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2),
         )
-        # pynvml's own default for the second argument is one object shared by all calls.
-        self._ask(
-            f"nvmlDeviceGetModuleId({i})", (i,), lambda: nvml.nvmlDeviceGetModuleId(device, ctypes.c_uint())
-        )
+        self._ask(f"nvmlDeviceGetModuleId({i})", (i,), lambda: self._module_id(device))
+        self._ask(f"nvmlDeviceGetGspFirmwareVersion({i})", (i,), lambda: self._gsp_firmware(device))
         self._ask(f"nvmlDeviceGetSramEccErrorStatus({i})", (i,), lambda: self._sram_errors(device))
         self._ask(f"nvmlDeviceGetGpuFabricInfoV({i})", (i,), lambda: self._fabric(device))
         self._mig(i)
@@ -305,6 +303,19 @@ class Survey:
     def _take_handle(self, i: int) -> bool:
         self._handles[i] = self._nvml.nvmlDeviceGetHandleByIndex(i)
         return True
+
+    def _module_id(self, device: Any) -> int:
+        # In place of pynvml's own default, which is one object for all calls, and which older ones do not have.
+        number = ctypes.c_uint()
+        code = self._nvml.nvmlDeviceGetModuleId(device, ctypes.byref(number))
+        if code != 0:
+            raise self._nvml.NVMLError(code)
+        return number.value
+
+    def _gsp_firmware(self, device: Any) -> bytes:
+        version = ctypes.create_string_buffer(_GSP_FIRMWARE_VERSION_BYTES)
+        self._nvml.nvmlDeviceGetGspFirmwareVersion(device, version)
+        return version.value
 
     def _inforom_is_valid(self, device: Any) -> bool:
         try:

@@ -19,7 +19,7 @@ from nodecheck.sources.channel import Recorded
 from nodecheck.sources.nvml import Survey
 from tests.fakes import nvml
 from tests.fakes.nvml.products import PRODUCTS
-from tests.fakes.tree import plant
+from tests.fakes.tree import Ground, Kind, plant, ranges
 from tests.surveys import answers, needs_compiler, survey
 
 pytestmark = needs_compiler
@@ -146,7 +146,7 @@ def test_every_field_of_a_healthy_h200() -> None:
     assert (seen.modes.mig_enabled, seen.modes.mig_instances) == (False, 0)
     assert (seen.modes.virtualization, seen.modes.addressing) == ("none", "none")
     assert seen.gpu_utilization_percent == 0
-    assert seen.cpu_affinity == "0-47,96-143"
+    assert seen.cpu_affinity == ranges(nvml.near_cpus(PRODUCTS["h200"], 0))
 
 
 def test_links_through_switches() -> None:
@@ -209,14 +209,12 @@ def test_a_domain_of_more_than_four_digits_is_kept() -> None:
     assert said.pci_address == "10000:e1:00.0"
 
 
-def test_numa_nodes_are_read_from_the_slot(tmp_path: Path) -> None:
-    plant("h200", 8).write(tmp_path)
-    seen = cards(Survey(answers("h200", 8)), Files(live_files.live(str(tmp_path))))
-    assert [c.numa_node for c in seen] == [0, 0, 0, 0, 1, 1, 1, 1]
-    guest = tmp_path / "guest"
-    plant("h200", 2, kind="guest").write(guest)
-    seen = cards(Survey(answers("h200", 2, virtual=True)), Files(live_files.live(str(guest))))
-    assert [c.numa_node for c in seen] == [-1, -1]
+@pytest.mark.parametrize(("kind", "nodes"), [("bare", [0, 0, 0, 0, 1, 1, 1, 1]), ("guest", [-1] * 8)])
+def test_numa_nodes_are_read_from_the_slot(tmp_path: Path, kind: Kind, nodes: list[int]) -> None:
+    ground = Ground(tmp_path)
+    ground.hold(plant("h200", 8, kind=kind))
+    said = Survey(answers("h200", 8, virtual=kind == "guest"))
+    assert [c.numa_node for c in cards(said, Files(live_files.live(str(ground.root))))] == nodes
 
 
 # NVML and the number of cards

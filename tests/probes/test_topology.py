@@ -18,7 +18,7 @@ from nodecheck.sources import files as live_files
 from nodecheck.sources.channel import Recorded
 from nodecheck.sources.nvml import Survey
 from tests.fakes import nvml
-from tests.fakes.tree import Kind, Tree, plant, plant_cpu, set_parameters
+from tests.fakes.tree import Ground, Kind, Tree, plant, plant_cpu, set_parameters
 from tests.surveys import answers, needs_compiler, survey
 
 NO_FILES = Files(Recorded({}))
@@ -32,8 +32,9 @@ def planted(tmp_path: Path) -> Planted:
     """Writes a tree and reads it live."""
 
     def write(tree: Tree) -> Files:
-        tree.write(tmp_path)
-        return Files(live_files.live(str(tmp_path)))
+        ground = Ground(tmp_path)
+        ground.hold(tree)
+        return Files(live_files.live(str(ground.root)))
 
     return write
 

@@ -66,6 +66,12 @@ def test_module_ids_are_told_apart_in_spite_of_a_shared_default() -> None:
     assert [healthy("h200", 4).get("nvmlDeviceGetModuleId", i) for i in range(4)] == [1, 2, 3, 4]
 
 
+def test_a_card_without_a_module_id_says_so() -> None:
+    answer = healthy("l40s", 2).get("nvmlDeviceGetModuleId", 0)
+    assert isinstance(answer, Absent)
+    assert answer.why is Why.not_supported
+
+
 def test_fields_come_in_their_own_types_and_each_with_its_own_error() -> None:
     said = healthy("h200", 2)
     assert said.get("nvmlDeviceGetFieldValues", 0, 91) == 18
@@ -418,6 +424,12 @@ def test_an_older_pynvml_lacks_calls_and_the_survey_says_which(
     (tmp_path / "pynvml.py").write_text(
         f"exec(compile(open({pynvml.__file__!r}).read(), 'pynvml.py', 'exec'))\n"
         + "".join(f"del {name}\n" for name in lacking)
+        # These take the caller's variable, and have no other form.
+        + "def nvmlDeviceGetModuleId(handle, moduleId):\n"
+        "    return _nvmlGetFunctionPointer('nvmlDeviceGetModuleId')(handle, moduleId)\n"
+        "def nvmlDeviceGetGspFirmwareVersion(handle, version):\n"
+        "    code = _nvmlGetFunctionPointer('nvmlDeviceGetGspFirmwareVersion')(handle, version)\n"
+        "    _nvmlCheckReturn(code)\n    return code\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     said = asked(nvml.describe("h200", 2))
@@ -430,6 +442,8 @@ def test_an_older_pynvml_lacks_calls_and_the_survey_says_which(
         assert isinstance(answer, Absent)
         assert answer.why is Why.not_present
         assert "too old" in answer.detail
+    assert said.get("nvmlDeviceGetModuleId", 1) == 2
+    assert said.get("nvmlDeviceGetGspFirmwareVersion", 1) == nvml.DRIVER
     assert said.get("nvmlDeviceGetTemperature", 1, "NVML_TEMPERATURE_GPU") == 32
     assert said.get("nvmlDeviceGetFieldValues", 0, 230) == 0
     info: Any = said.get("nvmlDeviceGetGpuFabricInfoV", 0)
