@@ -111,7 +111,7 @@ def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
     calls = _ask({"system": True}, silence_seconds, ends)
     if "absent" in calls[INIT]:
         return decode(calls[INIT])
-    cards = list(range(min(calls["nvmlDeviceGetCount()"].get("value", 0), _MAX_CARDS)))
+    cards = list(range(min(calls.get("nvmlDeviceGetCount()", {}).get("value", 0), _MAX_CARDS)))
     parts: list[dict[str, Any]] = [{"cards": [i]} for i in cards]
     if len(cards) > 1:
         parts.insert(0, {"pairs": cards})
@@ -126,9 +126,9 @@ def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
         thread.start()
     for thread in threads:
         thread.join()
-    for part in answers:
-        # Later ones win: what a card's own child heard of it goes before what the pairs' heard.
-        calls.update(part)
+    for told in answers:
+        # Later ones win: what a card's own child heard of it goes before what the pairs' child heard.
+        calls.update(told)
     calls["survey()"] = encode(time.monotonic() - began)
     return calls
 
@@ -141,7 +141,7 @@ def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str,
     """
     program = str(Path(__file__).with_name("nvml_child.py"))
     order = {
-        "path": [p for p in sys.path if p],
+        "path": [str(folder) for folder in sys.path if folder],
         "system": False,
         "cards": [],
         "pairs": [],

@@ -325,6 +325,13 @@ def test_the_deadline_ends_a_survey_whose_calls_only_crawl() -> None:
     assert said.get("nvmlDeviceGetPowerUsage", 3) == 87911
 
 
+def test_the_deadline_may_come_before_the_cards_are_counted() -> None:
+    said = asked(four({"nvmlSystemGetDriverVersion": nvml.HANG}), silence_seconds=30, deadline_seconds=1)
+    count = said.get("nvmlDeviceGetCount")
+    assert isinstance(count, Absent)
+    assert count.why is Why.timed_out
+
+
 def test_an_interrupt_ends_the_survey_and_starts_nothing_again() -> None:
     done: list[Maybe[Survey]] = []
     with standing_in(four({"nvmlDeviceGetP2PStatus *": nvml.HANG})):
