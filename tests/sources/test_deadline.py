@@ -6,7 +6,7 @@ import time
 import pytest
 
 from nodecheck.facts import Absent, Why
-from nodecheck.sources.deadline import within
+from nodecheck.sources.deadline import beside, within
 
 
 def test_a_prompt_call_gives_its_value_and_its_exception() -> None:
@@ -34,3 +34,24 @@ def test_a_call_that_hangs_is_abandoned_and_its_late_value_is_handed_over() -> N
     while not late and time.monotonic() < ends:
         time.sleep(0.01)
     assert late == ["after all"]
+
+
+def test_a_call_beside_gives_its_value_or_raises_where_it_is_asked() -> None:
+    ready = threading.Event()
+    waiting = beside(lambda: ready.wait(20))
+    assert not waiting.done()
+    ready.set()
+    assert waiting.result(20) is True
+    broken = beside(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.result(20)
+
+
+def test_a_call_beside_is_made_here_where_there_is_no_thread_to_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert beside(threading.get_ident).result(0) == threading.get_ident()
