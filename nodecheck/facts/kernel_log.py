@@ -53,7 +53,7 @@ class LogEvent(Fact):
 class KernelLog(Fact):
     source: Maybe[str] = seen("which door opened: `/dev/kmsg`, `dmesg`, `journalctl`", linux="kernel log")
     lines: int = 0
-    complete: Maybe[bool] = seen("the log still holds the first line of this boot", linux="kernel log")
+    complete: Maybe[bool] = seen("the log still holds every line of this boot", linux="kernel log")
     first_line_seconds: Maybe[float] = seen("since boot, of the oldest line left", linux="kernel log")
     events: Maybe[tuple[LogEvent, ...]] = seen(
         "events worth a look, in the order of their first lines", linux="kernel log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from nodecheck.facts import Absent, KernelLog, LogEvent, Maybe, Why
 from nodecheck.facts.kernel_log import EventKind, Severity
@@ -140,8 +141,11 @@ _SUBSTITUTE = re.compile(r"Starting gVisor")
 def _seen(source: str, lines: tuple[Line, ...]) -> KernelLog:
     stamped = next((line.seconds for line in lines if line.seconds is not None), None)
     no_stamp = Absent(why=Why.not_supported, detail="the lines carry no time since boot")
+    numbers = [line.sequence for line in lines if line.sequence is not None]
     complete: Maybe[bool]
-    if lines[0].sequence == 0 or any(_FIRST_OF_BOOT.match(line.text) for line in lines[:_HEAD]):
+    if any(later > earlier + 1 for earlier, later in pairwise(numbers)):
+        complete = False  # records were overwritten while they were read
+    elif lines[0].sequence == 0 or any(_FIRST_OF_BOOT.match(line.text) for line in lines[:_HEAD]):
         complete = True
     else:
         complete = no_stamp if stamped is None else False

@@ -98,6 +98,11 @@ def test_a_log_that_lost_its_beginning_is_not_complete() -> None:
     assert (seen.complete, seen.first_line_seconds) == (False, 206.764307)
 
 
+def test_a_log_with_a_gap_is_not_complete() -> None:
+    seen = log(kmsg={"value": "5,0,0,-;Linux version 6.8.0\n6,1,2,-;a\n6,900,9000000,-;b\n"})
+    assert (seen.complete, seen.first_line_seconds) == (False, 0.0)
+
+
 def test_a_log_of_wall_clock_stamps_cannot_say_whether_it_is_complete() -> None:
     seen = log(dmesg=printed("[Mon Nov 30 17:04:42 2026] nvidia: loading\n"))
     assert isinstance(seen.complete, Absent)

@@ -107,7 +107,7 @@ def _judged(looks: list[_Look], log: KernelLog, nothing: str, say: _Say) -> Iter
         subject = of_card(look.card) if look.card else NODE
         yield replace(outcome, subject=subject, observed=look.event.text, observed_from=source)
     if len(mentioned) == len(looks):
-        also = "".join(f" Without weight: {look.told}." for look in mentioned[:3])
+        also = "".join(f" Mentioned only: {look.told}." for look in mentioned[:3])
         more = f" And {len(mentioned) - 3} more of the kind." if len(mentioned) > 3 else ""
         yield passed(f"{nothing} {_extent(log)}.{also}{more}", observed=len(mentioned), observed_from=source)
 
@@ -140,13 +140,13 @@ def _without_nvlink(profile: Profile) -> str:
 
 @rule(
     "kernel_log.readable",
-    "The kernel log can be read from the start of this boot",
+    "The kernel log of this boot can be read whole",
     reads="/dev/kmsg, else dmesg, else the journal: which opens, and whether its first line is the boot's",
     door="kernel_log",
-    passes="The log is there from its first line on.",
+    passes="The log is there from the boot's first line on.",
     cause=Cause.not_visible,
     owner=Owner.provider,
-    meaning="Errors that the driver reported before the first line left cannot be seen.",
+    meaning="Errors that the driver reported in lines that are gone cannot be seen.",
     next_step="Run as root, or in a container that may read the log; or ask the provider for the errors.",
     repeat="dmesg | head",
 )
@@ -163,7 +163,7 @@ def readable(node: Node, _: Profile) -> Iterator[Outcome]:
             f"{log.source} holds all {log.lines} lines since boot.", observed=log.lines, unit="lines"
         )
     else:
-        gone = "The log's beginning has been overwritten or cleared; what follows was looked for"
+        gone = "Lines of this boot have been overwritten or cleared; what is said of the log holds"
         yield Outcome(Status.unknown, detail=f"{gone} {_extent(log)}.", observed=log.lines, unit="lines")
 
 
