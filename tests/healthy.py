@@ -278,6 +278,7 @@ def _card(profile: Profile, spec: CardSpec, position: int, view: View) -> Card:
         processes=(),
         gpu_utilization_percent=0,
         cpu_affinity="0-15" if view == "vm" else ("0-47,96-143", "48-95,144-191")[socket],
+        memory_affinity="0" if view == "vm" else str(socket),
         numa_node=-1 if view == "vm" else socket,
     )
 

@@ -318,6 +318,9 @@ class Card(Fact):
         "busy over the last sample", nvml="nvmlDeviceGetUtilizationRates, gpu"
     )
     cpu_affinity: Maybe[str] = seen("CPUs near the card, `0-31,64-95`", nvml="nvmlDeviceGetCpuAffinity")
+    memory_affinity: Maybe[str] = seen(
+        "NUMA nodes whose memory is near the card, `0`", nvml="nvmlDeviceGetMemoryAffinity, NODE"
+    )
     numa_node: Maybe[int] = seen("NUMA node of the card's slot", linux="/sys/bus/pci/devices/*/numa_node")
 
     @property

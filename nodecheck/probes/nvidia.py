@@ -145,7 +145,10 @@ class _Asked:
             links=self._links(),
             processes=processes,
             gpu_utilization_percent=number(part(self._get("nvmlDeviceGetUtilizationRates"), "gpu"), 0, 100),
-            cpu_affinity=self._cpu_affinity(),
+            cpu_affinity=_affinity(self._get("nvmlDeviceGetCpuAffinity", 32)),
+            memory_affinity=_affinity(
+                self._get("nvmlDeviceGetMemoryAffinity", 16, "NVML_AFFINITY_SCOPE_NODE")
+            ),
             numa_node=self._numa_node(address),
         )
 
@@ -482,15 +485,6 @@ class _Asked:
             effective_errors=number(self._field(_FIELD_LINK_EFFECTIVE_ERRORS, index)),
         )
 
-    def _cpu_affinity(self) -> Maybe[str]:
-        words = self._get("nvmlDeviceGetCpuAffinity", 32)
-        if isinstance(words, Absent):
-            return words
-        if not isinstance(words, list) or not all(type(w) is int and 0 <= w < 2**64 for w in words):
-            return nonsense(words)
-        cpus = [64 * i + bit for i, w in enumerate(words) for bit in range(64) if w >> bit & 1]
-        return _ranges(cpus) if cpus else Absent(why=Why.failed, detail="no CPU is near the card")
-
 
 def _first_absent(*values: Maybe[int]) -> Absent | None:
     return next((value for value in values if isinstance(value, Absent)), None)
@@ -578,6 +572,16 @@ def _remote_address(bus_id: Answer) -> Maybe[str]:
         # An NVSwitch outside of the virtual machine: all bits set, or none.
         return Absent(why=Why.not_present, detail=f"the far end is not on this machine's bus ({line})")
     return address
+
+
+def _affinity(words: Answer) -> Maybe[str]:
+    """`0-31,64-95` for a set of small numbers, 64 of them in a word."""
+    if isinstance(words, Absent):
+        return words
+    if not isinstance(words, list) or not all(type(w) is int and 0 <= w < 2**64 for w in words):
+        return nonsense(words)
+    numbers = [64 * i + bit for i, w in enumerate(words) for bit in range(64) if w >> bit & 1]
+    return _ranges(numbers) if numbers else Absent(why=Why.failed, detail="the driver names none")
 
 
 def _ranges(numbers: Sequence[int]) -> str:

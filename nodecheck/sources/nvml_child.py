@@ -125,6 +125,7 @@ _CARD: tuple[Question, ...] = (
         ("NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN"),
     ),
     ("nvmlDeviceGetCpuAffinity", 32),  # words of 64 bits: room for 2048 CPUs
+    ("nvmlDeviceGetMemoryAffinity", 16, "NVML_AFFINITY_SCOPE_NODE"),
 )
 
 _NEWER_AND_OLDER: tuple[tuple[Question, Question], ...] = (

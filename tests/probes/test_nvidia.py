@@ -146,6 +146,7 @@ def test_every_field_of_a_healthy_h200() -> None:
     assert (seen.modes.mig_enabled, seen.modes.mig_instances) == (False, 0)
     assert (seen.modes.virtualization, seen.modes.addressing) == ("none", "none")
     assert seen.gpu_utilization_percent == 0
+    assert seen.memory_affinity == "0"
     assert seen.cpu_affinity == ranges(nvml.near_cpus(PRODUCTS["h200"], 0))
 
 
