@@ -15,7 +15,7 @@ import pytest
 
 from nodecheck.facts import Absent, Why
 from nodecheck.sources import interpreter
-from nodecheck.sources.channel import Live, Recorded, Recorder
+from nodecheck.sources.channel import Channel, Live, Recorded, Recorder
 from nodecheck.sources.interpreter import Interpreter
 from tests.fakes import cuda as fake
 
@@ -46,6 +46,13 @@ def live(python: str | None = None, seconds: float = 30.0, **environment: str) -
     return interpreter.live(
         python, deadline_seconds=seconds, environment={"PATH": "", name: value, **environment}
     )
+
+
+def told(channel: Channel, question: str) -> dict[str, Any]:
+    """An answer that is there."""
+    answer = channel.ask(question)
+    assert isinstance(answer, dict), answer
+    return answer
 
 
 def over_cuda(seconds: float = 30.0, **variables: str) -> Live:
@@ -86,7 +93,7 @@ def bare_nodecheck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_one_that_is_named_is_taken_with_or_without_torch(tmp_path: Path) -> None:
     other, named = environment(tmp_path / "a", torch=True), environment(tmp_path / "b", torch=False)
-    chosen = live(str(named / "bin" / "python"), VIRTUAL_ENV=str(other)).ask("chosen")
+    chosen = told(live(str(named / "bin" / "python"), VIRTUAL_ENV=str(other)), "chosen")
     assert chosen == {
         "path": str(named / "bin" / "python"),
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -97,7 +104,7 @@ def test_the_one_that_is_named_is_taken_with_or_without_torch(tmp_path: Path) ->
 
 def test_a_name_is_looked_up_on_path(tmp_path: Path) -> None:
     env = environment(tmp_path / "a", torch=True)
-    chosen = live("python3", PATH=str(env / "bin")).ask("chosen")
+    chosen = told(live("python3", PATH=str(env / "bin")), "chosen")
     assert chosen["path"] == str(env / "bin" / "python3")
 
 
@@ -116,21 +123,21 @@ def test_what_is_no_interpreter_is_absent_and_so_is_every_answer(python: str, wh
 
 def test_the_active_environment_goes_before_path(tmp_path: Path, bare_nodecheck: Path) -> None:
     active, other = environment(tmp_path / "a", torch=True), environment(tmp_path / "b", torch=True)
-    chosen = live(VIRTUAL_ENV=str(active), PATH=f"{other}/bin:{active}/bin").ask("chosen")
+    chosen = told(live(VIRTUAL_ENV=str(active), PATH=f"{other}/bin:{active}/bin"), "chosen")
     assert (chosen["path"], chosen["chosen"]) == (str(active / "bin" / "python"), "the active environment")
     assert chosen["others"] == [str(other / "bin" / "python3")]
 
 
 def test_a_conda_environment_counts_as_active(tmp_path: Path, bare_nodecheck: Path) -> None:
     active = environment(tmp_path / "conda", torch=True)
-    assert live(CONDA_PREFIX=str(active)).ask("chosen")["path"] == str(active / "bin" / "python")
+    assert told(live(CONDA_PREFIX=str(active)), "chosen")["path"] == str(active / "bin" / "python")
 
 
 def test_an_active_environment_without_torch_is_passed_over_and_named(
     tmp_path: Path, bare_nodecheck: Path
 ) -> None:
     active, other = environment(tmp_path / "a", torch=False), environment(tmp_path / "b", torch=True)
-    chosen = live(VIRTUAL_ENV=str(active), PATH=f"{active}/bin:{other}/bin").ask("chosen")
+    chosen = told(live(VIRTUAL_ENV=str(active), PATH=f"{active}/bin:{other}/bin"), "chosen")
     assert chosen["path"] == str(other / "bin" / "python3")
     assert chosen["chosen"] == "the first on PATH that has torch (the active environment has none)"
 
@@ -138,13 +145,13 @@ def test_an_active_environment_without_torch_is_passed_over_and_named(
 def test_one_installation_under_several_names_is_one(tmp_path: Path, bare_nodecheck: Path) -> None:
     env = environment(tmp_path / "a", torch=True)
     (tmp_path / "link").symlink_to(env / "bin")
-    chosen = live(PATH=f"{env}/bin:{tmp_path}/link").ask("chosen")
+    chosen = told(live(PATH=f"{env}/bin:{tmp_path}/link"), "chosen")
     assert chosen["others"] == []
 
 
 def test_without_any_torch_it_is_nodechecks_own(tmp_path: Path, bare_nodecheck: Path) -> None:
     env = environment(tmp_path / "a", torch=False)
-    chosen = live(PATH=str(env / "bin")).ask("chosen")
+    chosen = told(live(PATH=str(env / "bin")), "chosen")
     assert chosen["path"] == str(bare_nodecheck / "bin" / "python")
     assert "no interpreter was found that has torch" in chosen["chosen"]
 
@@ -166,7 +173,7 @@ def test_candidates_that_hang_or_talk_nonsense_are_passed_over(
     script(tmp_path / "2" / "python3", 'echo \'{"item": "torch", "value": "/mine"}\' >&4; exit 3')
     good = environment(tmp_path / "3", torch=True)
     began = time.monotonic()
-    chosen = live(PATH=f"{tmp_path}/1:{tmp_path}/2:{good}/bin").ask("chosen")
+    chosen = told(live(PATH=f"{tmp_path}/1:{tmp_path}/2:{good}/bin"), "chosen")
     assert chosen["path"] == str(good / "bin" / "python3")
     assert time.monotonic() - began < 5
 
@@ -192,19 +199,19 @@ def test_it_is_looked_for_once_also_when_asked_from_several_threads(
 
 
 def test_the_environment_is_the_renters_own() -> None:
-    answer = over_cuda().ask("describe")
+    answer = told(over_cuda(), "describe")
     assert answer["items"]["version"] == "2.11.0+cu130"
     assert (answer["step"], answer["returncode"], answer["cut_off"]) == ("done", 0, "")
     assert 0 < answer["seconds"] < 30
 
 
 def test_a_context_is_made_on_the_card_that_was_named() -> None:
-    answer = over_cuda(FAKE_CUDA_CARDS="4", CUDA_VISIBLE_DEVICES="0").ask(f"context {fake.uuid(3)}")
+    answer = told(over_cuda(FAKE_CUDA_CARDS="4", CUDA_VISIBLE_DEVICES="0"), f"context {fake.uuid(3)}")
     assert answer["items"]["device"]["uuid"] == fake.uuid(3)
 
 
 def test_the_cpu_needs_no_cuda() -> None:
-    answer = over_cuda(FAKE_CUDA_INIT="802").ask("context cpu")
+    answer = told(over_cuda(FAKE_CUDA_INIT="802"), "context cpu")
     assert answer["items"]["sum"]["got"] == 549755289600
     assert "init" not in answer["items"]
 
@@ -217,7 +224,7 @@ def test_other_questions_have_no_answer(question: str) -> None:
 
 
 def test_what_was_said_before_a_hang_is_kept_with_the_stack() -> None:
-    answer = over_cuda(1.5, FAKE_TORCH="hangs").ask("describe")
+    answer = told(over_cuda(1.5, FAKE_TORCH="hangs"), "describe")
     assert answer["returncode"] is None
     assert "1.5 s" in answer["cut_off"]
     assert answer["items"]["init"]["code"] == 0
@@ -225,7 +232,7 @@ def test_what_was_said_before_a_hang_is_kept_with_the_stack() -> None:
 
 
 def test_the_log_is_bounded() -> None:
-    answer = over_cuda(FAKE_TORCH="prints").ask("describe")
+    answer = told(over_cuda(FAKE_TORCH="prints"), "describe")
     assert 0 < len(answer["log"]) <= 2 * interpreter.LOG_BYTES
     assert answer["items"]["version"] == "2.11.0+cu130"
 

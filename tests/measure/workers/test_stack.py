@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ BARE = str(OLD_PYTHONS[0]) if OLD_PYTHONS else sys.executable
 
 
 def work(
-    mode: str, python: str = sys.executable, seconds: float = 30.0, **environment: str
+    mode: str,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 30.0,
 ) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
     """The worker's last step, its items, its errors, and all that it printed."""
     said = child.collect(
         [python, str(WORKER), mode, f"{0.7 * seconds:g}"],
         deadline_seconds=seconds,
-        env=environment or None,
+        env=environment,
         answers=True,
     )
     assert not isinstance(said, Absent), said
@@ -35,9 +39,9 @@ def work(
 
 
 def over_cuda(
-    mode: str, seconds: float = 30.0, **variables: str
+    mode: str, seconds: float = 30.0, /, **variables: str
 ) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
-    return work(mode, BARE, seconds, **fake.environment(**variables))
+    return work(mode, BARE, fake.environment(**variables), seconds)
 
 
 # The real torch
@@ -73,7 +77,7 @@ def test_the_real_torch_runs_the_kernel_on_the_cpu() -> None:
 
 
 def test_finding_torch_does_not_import_it() -> None:
-    _, items, _, said = work("find", **fake.environment(FAKE_TORCH="raises"))
+    _, items, _, said = work("find", environment=fake.environment(FAKE_TORCH="raises"))
     assert items["torch"] == str(fake.SITE / "torch" / "__init__.py")
     assert said.seconds < 5
 
@@ -83,11 +87,11 @@ def test_finding_torch_does_not_import_it() -> None:
 
 @pytest.mark.parametrize("python", OLD_PYTHONS, ids=lambda path: path.parts[-3])
 def test_old_pythons_without_torch_answer_cleanly(python: Path) -> None:
-    step, items, _, said = work("find", str(python), PATH="/usr/bin")
+    step, items, _, said = work("find", str(python), {"PATH": "/usr/bin"})
     assert (items["torch"], said.returncode, said.stderr) == (None, 0, "")
     assert items["python"] == python.parts[-3]
     for mode in ("describe", "cpu"):
-        step, items, errors, said = work(mode, str(python), PATH="/usr/bin")
+        step, items, errors, said = work(mode, str(python), {"PATH": "/usr/bin"})
         assert (step, said.returncode, said.stderr) == ("import", 0, "")
         assert errors["import"]["missing"] is True
         assert "version" not in items
@@ -95,14 +99,14 @@ def test_old_pythons_without_torch_answer_cleanly(python: Path) -> None:
 
 def test_a_folder_that_is_called_torch_is_no_torch(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
-    _, items, _, _ = work("find", BARE, PATH="/usr/bin", PYTHONPATH=str(tmp_path))
+    _, items, _, _ = work("find", BARE, {"PATH": "/usr/bin", "PYTHONPATH": str(tmp_path)})
     assert items["torch"] is None
 
 
 def test_nothing_of_nodecheck_can_be_imported_in_the_worker(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("import sys\nraise ImportError(repr(sys.path))\n")
-    _, _, errors, _ = work("describe", BARE, PATH="/usr/bin", PYTHONPATH=str(tmp_path))
+    _, _, errors, _ = work("describe", BARE, {"PATH": "/usr/bin", "PYTHONPATH": str(tmp_path)})
     assert str(tmp_path) in errors["import"]["message"]
     assert str(WORKER.parent) not in errors["import"]["message"]
     assert "site-packages/nodecheck" not in errors["import"]["message"]
@@ -111,7 +115,7 @@ def test_nothing_of_nodecheck_can_be_imported_in_the_worker(tmp_path: Path) -> N
 def test_the_users_nccl_file_is_read_for_nccl_alone(tmp_path: Path) -> None:
     file = tmp_path / ".nccl.conf"
     file.write_text("# mine\n NCCL_P2P_DISABLE = 1 \nPASSWORD=secret\nNCCL_ALGO\n")
-    _, items, _, said = work("describe", BARE, PATH="/usr/bin", HOME=str(tmp_path))
+    _, items, _, said = work("describe", BARE, {"PATH": "/usr/bin", "HOME": str(tmp_path)})
     assert items["nccl_settings"] == [["NCCL_P2P_DISABLE", "1"]]
     assert "secret" not in said.answers
 
@@ -172,7 +176,7 @@ def test_an_import_that_breaks_is_an_answer(fault: str, kind: str, words: str) -
 
 def test_an_import_that_hangs_leaves_its_stack() -> None:
     began = time.monotonic()
-    step, items, _, said = over_cuda("describe", seconds=1.5, FAKE_TORCH="hangs")
+    step, items, _, said = over_cuda("describe", 1.5, FAKE_TORCH="hangs")
     assert (step, said.returncode) == ("import", None)
     assert items["init"]["code"] == 0
     assert "site/torch/__init__.py" in said.stderr
@@ -263,7 +267,7 @@ def test_torchs_exception_carries_its_number() -> None:
     ],
 )
 def test_a_card_that_hangs_is_named_by_its_step(variables: dict[str, str], step: str) -> None:
-    last, _, _, said = over_cuda("context", seconds=1.0, **variables)
+    last, _, _, said = over_cuda("context", 1.0, **variables)
     assert (last, said.returncode) == (step, None)
     assert "most recent call first" in said.stderr
 
