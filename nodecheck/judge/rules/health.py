@@ -8,7 +8,7 @@ from typing import Any
 from nodecheck.facts import Absent, Fact, Maybe, Why, known
 from nodecheck.facts.card import EccCounts
 from nodecheck.judge.finding import NODE, Cause, Owner
-from nodecheck.judge.rule import Look, Outcome, card_rule, fail, passed, smi, unknown, warn
+from nodecheck.judge.rule import Look, Outcome, card_rule, fail, passed, skipped, smi, unknown, warn
 from nodecheck.profile import CardSpec
 
 MANY_CORRECTED = 10_000_000
@@ -40,12 +40,12 @@ def _remaps(spec: CardSpec) -> bool:
     reads="how every NVML call about the card ended, and how long the slowest took",
     passes=f"every call came back, none after more than {SLOW_CALL_SECONDS:g} s",
     warns=f"a call took more than {SLOW_CALL_SECONDS:g} s",
-    fails="a call did not come back within its deadline",
+    fails="a call did not come back within its deadline, or ended the program that made it",
     cause=Cause.faulty,
     owner=Owner.provider,
     required=True,
-    meaning="A card on which the driver hangs is about to be lost; programs that touch it hang as well and "
-    "cannot be killed.",
+    meaning="A card on which the driver hangs or crashes is about to be lost; programs that touch it hang as "
+    "well and cannot be killed.",
     next_step="Keep your work off the card and ask the provider to reset or replace it.",
     repeat="timeout 20 nvidia-smi -q",
 )
@@ -57,7 +57,14 @@ def responsive(look: Look) -> Outcome:
         return fail(f"No answer in time to the questions after {told}.", observed=f"{len(hung)} timed out")
     if isinstance(look.card.usable, Absent):
         return unknown(NODE, look.card.usable)
+    if not look.card.usable:
+        return skipped("The driver does not hand out this card; see cards.usable.")
     if isinstance(health.slowest_call_seconds, Absent):
+        slowest = health.slowest_call_seconds
+        if slowest.why is Why.failed:
+            return fail(f"The driver's library broke down: {slowest.detail}.", observed="broke down")
+        if slowest.why is not Why.not_asked:
+            return unknown(NODE, slowest)
         return passed("Every question was answered; how long it took was not noted.")
     told = f"{health.slowest_call_seconds:.2g} s ({health.slowest_call})"
     if health.slowest_call_seconds > SLOW_CALL_SECONDS:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from nodecheck.facts import Absent, Why
 from nodecheck.facts.card import BankHistogram, EccCounts
 from nodecheck.judge import Cause, Owner, Status
 from tests.judge.cases import DENIED, HUNG, UNASKED, UNSUPPORTED, Case, check
 
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
+
+CRASHED = Absent(why=Why.failed, detail="nvmlDeviceGetEccMode(0) ended the process (SIGSEGV)")
 
 CASES = [
     Case("health.responsive", {}, PASS, says="nvmlDeviceValidateInforom"),
@@ -15,7 +18,10 @@ CASES = [
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": HUNG}, FAIL),
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": 7.5}, WARN),
     Case("health.responsive", {"cards.*.health.slowest_call_seconds": UNASKED}, PASS, says="not noted"),
+    Case("health.responsive", {"cards.0.health.slowest_call_seconds": CRASHED}, FAIL, says="broke down"),
+    Case("health.responsive", {"cards.0.health.slowest_call_seconds": DENIED}, UNKNOWN),
     Case("health.responsive", {"cards.0.usable": UNASKED}, UNKNOWN),
+    Case("health.responsive", {"cards.*.usable": False}, SKIPPED),
     Case("health.start", {}, PASS),
     Case("health.start", {"cards.0.health.start_seconds": UNASKED}, UNKNOWN),
     # ECC
