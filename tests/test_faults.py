@@ -80,6 +80,8 @@ class Fault:
     """The card that the finding must name, where it is about one."""
     profile: str = "h200x4"
     kind: Kind = "bare"
+    also: tuple[str, ...] = ()
+    """What else is rightly found, beside the finding, its root and what follows from either."""
 
 
 CUDA_802 = (802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized")
@@ -360,8 +362,11 @@ STACK = [
           "stack.torch.arch", WARN, MISCONFIGURED, WARNED),
     Fault("several torch installations", torch(folders=["/work/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
           "stack.torch.duplicates", WARN, MISCONFIGURED, WARNED),
-    Fault("driver too old", file("/proc/driver/nvidia/version", OLD_DRIVER),
-          "stack.driver.minimum", WARN, MISCONFIGURED, REJECTED),
+    Fault("driver too old",
+          both(file("/proc/driver/nvidia/version", OLD_DRIVER), driver("nvmlSystemGetDriverVersion", "470.82.01"),
+               driver("nvmlSystemGetNVMLVersion", "11.470.82.01"),
+               program("fabric_manager", output("Fabric Manager version is : 470.82.01\n"))),
+          "stack.driver.minimum", WARN, MISCONFIGURED, WARNED),
     Fault("library of another driver", driver("nvmlSystemGetNVMLVersion", "12.570.86.15"),
           "stack.driver.library_match", FAIL, MISCONFIGURED, REJECTED),
     Fault("fabric manager of another version",
@@ -370,7 +375,7 @@ STACK = [
     Fault("driver too old for torch's CUDA",
           both(driver("nvmlSystemGetCudaDriverVersion_v2", "12040"), torch(libcuda_version=12040),
                cuda_init(*CUDA_803)),
-          "stack.driver.runtime", FAIL, MISCONFIGURED, REJECTED),
+          "stack.driver.runtime", FAIL, MISCONFIGURED, REJECTED, also=("stack.cuda_init",)),
     Fault("CUDA waits for the fabric", cuda_init(*CUDA_802),
           "stack.cuda_init", FAIL, MISCONFIGURED, REJECTED),
     Fault("a card busy for CUDA", context(2, *CUDA_46), "stack.context", FAIL, MISCONFIGURED, REJECTED, 2),
@@ -396,7 +401,7 @@ STACK = [
 
 KERNEL_LOG = [
     Fault("Xid 79", log("NVRM: Xid (PCI:0000:2a:00): 79, pid=4711, GPU has fallen off the bus."),
-          "kernel_log.xid", FAIL, FAULTY, REJECTED),
+          "kernel_log.xid", FAIL, FAULTY, REJECTED, also=("kernel_log.fallen_off_bus",)),
     Fault("Xid 48", log("NVRM: Xid (PCI:0000:2a:00): 48, pid='<unknown>', An uncorrectable double bit error (DBE)"),
           "kernel_log.xid", FAIL, FAULTY, REJECTED),
     Fault("Xid 13", log("NVRM: Xid (PCI:0000:2a:00): 13, pid=4711, name=python, Graphics Exception: ESR 0x504730"),
@@ -478,6 +483,8 @@ def test_fault(fault: Fault, ground: Ground) -> None:
     assert seen, told
     assert {f.cause for f in seen} == {fault.cause}, told
     assert judgement.verdict is fault.verdict, (judgement.verdict, told)
+    alarms = {f.id for f in judgement.findings if f.status in (FAIL, WARN) and f.root is None}
+    assert alarms <= {fault.finding, *fault.also} | {f.root for f in seen}, told
 
 
 def test_the_table_is_long_and_its_names_are_distinct() -> None:

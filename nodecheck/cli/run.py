@@ -16,7 +16,7 @@ from nodecheck.facts import Level, Node
 from nodecheck.probes import STAGES, Notice, Probing, Stage
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Json
-from nodecheck.sources.recording import RecordingError, load
+from nodecheck.sources.recording import RecordingError, load, members
 
 _MAX_FACTS_BYTES = 64 * 1024 * 1024
 
@@ -27,31 +27,30 @@ class Run:
     def __init__(self, recording: Path | None, python: Path | None, level: Level = "quick") -> None:
         """Raises `Stop` for a recording that cannot be used."""
         self.interrupted = False
-        self.durations: dict[Stage, float] = {}
+        self.durations: dict[str, float] = {}
         """Seconds each stage took; stages run side by side, so they add up to more than the run."""
-        taken_at: datetime | None = None
+        self.answers: dict[str, dict[str, Json]]
+        """The raw answers so far: question → encoded answer, for each source."""
+        self._taken_at: datetime | None = None
         if recording is not None:
             try:
                 loaded = load(recording)
             except RecordingError as error:
                 raise Stop(Exit.unreadable, str(error)) from None
-            self._recorders = None
-            self._recorded = loaded.answers
-            taken_at = loaded.taken_at
+            self.answers = loaded.answers
+            self._taken_at = loaded.taken_at
             sources = Sources.recorded(loaded.answers)
         else:
-            self._recorders = recorders(live_channels(str(python) if python else None))
-            sources = Sources.over(dict(self._recorders))
+            channels = recorders(live_channels(str(python) if python else None))
+            self.answers = {name: recorder.answers for name, recorder in channels.items()}
+            sources = Sources.over(dict(channels))
         self._notices: list[Notice] = [self._time]
         self._began: dict[Stage, float] = {}
-        self._probing = Probing(sources, level, self._tell, taken_at)
+        self._probing = Probing(sources, level, self._tell, self._taken_at)
 
-    @property
-    def answers(self) -> dict[str, dict[str, Json]]:
-        """The raw answers so far: question → encoded answer, for each source."""
-        if self._recorders is None:
-            return self._recorded
-        return {name: recorder.answers for name, recorder in self._recorders.items()}
+    def evidence(self) -> dict[str, bytes]:
+        """The raw answers as the files of a recording, scrubbed as `nodecheck capture` does it."""
+        return members(self.answers, taken_at=self._taken_at)
 
     def probe(self, notice: Notice | None = None, stages: Collection[Stage] = STAGES) -> Node:
         """Look at the node. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""

@@ -168,7 +168,8 @@ class Clocks(Fact):
         "application clock that the card comes with, SM", nvml="nvmlDeviceGetDefaultApplicationsClock, SM"
     )
     default_application_memory_mhz: Maybe[int] = seen(
-        "application clock that the card comes with, memory", nvml="nvmlDeviceGetDefaultApplicationsClock, MEM"
+        "application clock that the card comes with, memory",
+        nvml="nvmlDeviceGetDefaultApplicationsClock, MEM",
     )
     event_reasons: Maybe[tuple[str, ...]] = seen(
         "why the clocks are where they are, decoded: `gpu_idle`, `applications_clocks_setting`, `sw_power_cap`, "

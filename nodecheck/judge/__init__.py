@@ -37,7 +37,7 @@ def judge(
     """Judge `node` against `profile`.
 
     `waivers` maps finding ids to the reason for setting their warnings and failures aside. `named` is False
-    where the profile was only suggested: then the verdict is at most INCOMPLETE.
+    where the profile was only suggested: then the verdict is always INCOMPLETE.
 
     Raises ValueError for a waiver of an id that no finding has. A rule that breaks gives an `unknown`.
     """
@@ -56,7 +56,7 @@ def judge(
         named=named,
         level=node.level,
         verdict=verdict,
-        summary=_summary(verdict, profile, node, findings),
+        summary=_summary(verdict, profile, node, findings, named),
         reasons=tuple(reasons),
         findings=tuple(findings),
         ledger=_ledger(node, findings),
@@ -114,12 +114,12 @@ def _verdict(findings: list[Finding], named: bool) -> tuple[Verdict, list[str]]:
     holes = [f for f in counted if f.status is Status.unknown and f.required]
     warns = [f for f in counted if f.status is Status.warn]
     reasons = [*_reasons(fails, counted), *_reasons(holes, counted), *_reasons(warns, counted)]
+    if not named:
+        return Verdict.incomplete, ["The profile was only suggested; name what was rented.", *reasons]
     if fails:
         return Verdict.rejected, reasons
     if not any(f.status is Status.passed for f in findings):
         return Verdict.incomplete, ["Nothing at all could be confirmed.", *reasons]
-    if not named:
-        return Verdict.incomplete, ["The profile was only suggested; name it to accept the node.", *reasons]
     if holes:
         return Verdict.incomplete, reasons
     if warns:
@@ -151,7 +151,7 @@ def _subjects(findings: list[Finding]) -> str:
     return ", ".join(f.subject.label for f in findings)
 
 
-def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Finding]) -> str:
+def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Finding], named: bool) -> str:
     counts = {status: sum(f.status is status for f in findings) for status in Status}
     tail = ", ".join(
         f"{counts[status]} {word}"
@@ -164,8 +164,9 @@ def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Find
         if counts[status]
     )
     load = "; nothing was measured under load" if node.level == "quick" else ""
+    guess = "" if named else " (only suggested: name what was rented with --profile)"
     return (
-        f"{verdict.value} {profile.name} at level {node.level}: {counts[Status.passed]} checks passed"
+        f"{verdict.value} {profile.name}{guess} at level {node.level}: {counts[Status.passed]} checks passed"
         f"{', ' + tail if tail else ''}{load}."
     )
 

@@ -122,8 +122,11 @@ def _root(finding: Finding, grave: dict[str, list[Finding]]) -> str | None:
     for root in ROOTS:
         if root.id == finding.id:
             return None  # only what stands deeper may explain it, so that roots never go in a circle
+        # A warning explains no failure; but what hides something makes it unknown, however lightly it weighs.
+        hidden = finding.status is Status.unknown and finding.id.startswith(root.hides)
         if root.explains(finding) and any(
-            _GRAVITY[other.status] >= _GRAVITY[finding.status] and _related(other.subject, finding.subject)
+            (hidden or _GRAVITY[other.status] >= _GRAVITY[finding.status])
+            and _related(other.subject, finding.subject)
             for other in grave.get(root.id, ())
         ):
             return root.id

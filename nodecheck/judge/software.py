@@ -37,8 +37,8 @@ class Variable:
     effect: str
     harmless: tuple[str, ...]
     """Values that ask for what happens anyway."""
-    several_cards: bool
-    """It is of no account on one card."""
+    from_cards: int
+    """It is of no account on fewer cards."""
 
 
 def cuda_meaning(code: int) -> CudaMeaning:
@@ -57,7 +57,7 @@ def variables() -> Mapping[str, Variable]:
     return _by_each(
         _document()["variable"],
         "names",
-        lambda row: Variable(row["effect"], tuple(row.get("harmless", ())), row.get("several_cards", False)),
+        lambda row: Variable(row["effect"], tuple(row.get("harmless", ())), row.get("from_cards", 1)),
     )
 
 

@@ -72,11 +72,12 @@ def build(
     durations: Mapping[str, float] | None = None,
     interrupted: bool = False,
     argv: Sequence[str] = (),
+    created_at: datetime | None = None,
 ) -> Report:
-    """The report of one run. `durations` are seconds by stage."""
+    """The report of one run. `durations` are seconds by stage; `created_at` is now unless it is given."""
     report = Report(
         tool=Tool(version=__version__),
-        created_at=datetime.now(timezone.utc),
+        created_at=created_at or datetime.now(timezone.utc),
         argv=_without_secrets(argv),
         level=node.level,
         interrupted=interrupted,

@@ -104,7 +104,7 @@ def test_a_suggested_profile_accepts_nothing() -> None:
     assert judgement.named is False
     assert "only suggested" in judgement.reasons[0]
     broken = faulty("h200x4", {"cards.0.health.row_remap_failed": True})
-    assert judge(broken, profile("h200x4"), named=False).verdict is Verdict.rejected
+    assert judge(broken, profile("h200x4"), named=False).verdict is Verdict.incomplete
 
 
 def test_nothing_seen_is_nothing_accepted() -> None:

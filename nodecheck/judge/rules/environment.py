@@ -111,8 +111,8 @@ def _others(look: Look, loaded: Any) -> list[Library]:
     "No variable holds NCCL back",
     reads="the environment, /etc/nccl.conf and ~/.nccl.conf",
     door="torch",
-    passes="none of the variables that cost bandwidth is set, or there is one card only; the others are stated",
-    warns="one is set, on a node of several cards",
+    passes="none of the variables that cost bandwidth on so many cards is set; the others are stated",
+    warns="one is set that costs bandwidth on so many cards",
     cause=Cause.misconfigured,
     owner=Owner.renter,
     meaning="Left over from another machine or a recipe, these variables make healthy cards exchange data "
@@ -127,7 +127,7 @@ def environment_nccl(look: Look) -> Iterator[Outcome]:
             yield unknown(NODE, part.value, observed_from=part.source)
             return
     # The environment goes before the files.
-    yield _variables(look, {**dict(files.value), **dict(seen.value)}, several_cards=True, source=seen.source)
+    yield _variables(look, {**dict(files.value), **dict(seen.value)}, of_nccl=True, source=seen.source)
 
 
 @stack_rule(
@@ -149,11 +149,11 @@ def environment_cuda(look: Look) -> Iterator[Outcome]:
     if isinstance(seen.value, Absent):
         yield unknown(NODE, seen.value, observed_from=seen.source)
         return
-    yield _variables(look, dict(seen.value), several_cards=False, source=seen.source)
+    yield _variables(look, dict(seen.value), of_nccl=False, source=seen.source)
 
 
-def _variables(look: Look, settings: dict[str, str], several_cards: bool, source: str) -> Outcome:
-    table = {k: v for k, v in software.variables().items() if v.several_cards is several_cards}
+def _variables(look: Look, settings: dict[str, str], of_nccl: bool, source: str) -> Outcome:
+    table = {k: v for k, v in software.variables().items() if (v.from_cards > 1) is of_nccl}
     found = {
         name: value
         for name, value in sorted(settings.items())
@@ -163,13 +163,16 @@ def _variables(look: Look, settings: dict[str, str], several_cards: bool, source
         "observed": ", ".join(f"{name}={value}" for name, value in found.items()) or "none",
         "expected": "none",
         "observed_from": source,
-        "expected_from": software.VARIABLES_SOURCE if several_cards else "",
+        "expected_from": software.VARIABLES_SOURCE if of_nccl else "",
     }
     if not found:
         return passed("None is set.", **words)
-    if several_cards and not look.several_cards:
-        return passed(f"{words['observed']}: of no account on one card.", **words)
-    return warn(" ".join(f"{name}={value}: {table[name].effect}." for name, value in found.items()), **words)
+    telling = {name: value for name, value in found.items() if table[name].from_cards <= look.card_count}
+    if not telling:
+        return passed(f"{words['observed']}: of no account on so few cards.", **words)
+    return warn(
+        " ".join(f"{name}={value}: {table[name].effect}." for name, value in telling.items()), **words
+    )
 
 
 @stack_rule(

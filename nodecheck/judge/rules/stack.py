@@ -42,8 +42,12 @@ class Look:
         return self.spec.torch_required if self.spec else self.profile.count > 0
 
     @property
+    def card_count(self) -> int:
+        return max(self.profile.count, len(self.node.known_cards))
+
+    @property
     def several_cards(self) -> bool:
-        return max(self.profile.count, len(self.node.known_cards)) > 1
+        return self.card_count > 1
 
     @property
     def variables(self) -> dict[str, str]:
@@ -152,7 +156,9 @@ def interpreter(look: Look) -> Iterator[Outcome]:
     reads="`import torch` in the renter's interpreter",
     door="torch",
     passes="it is imported; version and time are stated",
-    fails="there is none although the profile asks for one, or its import breaks",
+    warns="there is none although the profile asks for one; then no card could be put to work, and the verdict is "
+    "INCOMPLETE: the node itself may be sound",
+    fails="its import breaks",
     cause=Cause.misconfigured,
     owner=Owner.renter,
     required=True,
@@ -177,7 +183,7 @@ def torch_present(look: Look) -> Iterator[Outcome]:
         return
     if torch.why is Why.not_present and known(where):
         if look.torch_required:
-            yield fail(f"There is no torch in {place}.", observed="none", observed_from=source)
+            yield warn(f"There is no torch in {place}.", observed="none", observed_from=source)
         else:
             yield skipped(f"There is no torch in {place}, and {look.profile.name} asks for none.")
     elif torch.why is Why.failed and known(where):

@@ -180,8 +180,8 @@ def _version(links: tuple[Link, ...], spec: LinksSpec) -> Outcome:
     "The NVLinks carry data without trouble",
     reads="replay, recovery and CRC counters of every active link (nvmlDeviceGetNvLinkErrorCounter), and "
     "errors left after correction on NVLink 5",
-    passes=f"no recovery, and at most {MANY_LINK_ERRORS} replays or CRC errors a link; the numbers are "
-    "stated",
+    passes=f"no recovery, and at most {MANY_LINK_ERRORS} replays or flit CRC errors a link; the numbers are "
+    "stated, those of CRC errors in data too, which every healthy link has",
     warns="a link has had to recover, or has counted more",
     cause=Cause.faulty,
     owner=Owner.provider,
@@ -194,11 +194,13 @@ def nvlink_errors(look: Look) -> Outcome:
     return _of_links(look, _errors)
 
 
-_COUNTERS = (
+# CRC errors of data are stated and never held against a link: they are sent again at once, and a healthy pair of
+# H200s counts several a minute on every link while it idles (own reading, 2026-11-30).
+_COUNTERS: tuple[tuple[str, str, int | None], ...] = (
     ("recoveries", "recovery_errors", 0),
     ("replays", "replay_errors", MANY_LINK_ERRORS),
     ("CRC errors (flit)", "crc_flit_errors", MANY_LINK_ERRORS),
-    ("CRC errors (data)", "crc_data_errors", MANY_LINK_ERRORS),
+    ("CRC errors (data)", "crc_data_errors", None),
     ("errors after correction", "effective_errors", 0),
 )
 
@@ -214,7 +216,7 @@ def _errors(links: tuple[Link, ...], spec: LinksSpec) -> Outcome:
                 unseen = value
                 continue
             totals[name] = totals.get(name, 0) + value
-            if value > bearable:
+            if bearable is not None and value > bearable:
                 bad.append(f"link {link.index}: {value} {name}")
     if not totals:
         return unknown(NODE, unseen or Absent(why=Why.not_asked))

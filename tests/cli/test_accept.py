@@ -1,0 +1,214 @@
+"""The commands as a user runs them: in a process of their own, by exit code, output and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+NODES = Path(__file__).parents[1] / "nodes"
+
+
+def nodecheck(
+    *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nodecheck", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def only_report(folder: Path) -> dict[str, object]:
+    (report,) = folder.glob("*/report.json")
+    loaded: dict[str, object] = json.loads(report.read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("node", "profile", "code", "first"),
+    [
+        ("h200x4-accepted", "h200x4", 0, "ACCEPTED h200x4"),
+        ("h200x4-rejected", "h200x4", 2, "REJECTED h200x4"),
+        ("h200x4-incomplete", "h200x4", 3, "INCOMPLETE h200x4"),
+        ("h200x8", "h200x8", 0, "ACCEPTED h200x8"),
+        ("h200x1", "h200x1", 0, "ACCEPTED h200x1"),
+        ("h200x2", "h200x2", 0, "ACCEPTED h200x2"),
+        ("h200x4-accepted", "h200x8", 2, "REJECTED h200x8"),
+        ("h200x4-accepted", "b200x4", 2, "REJECTED b200x4"),
+        ("h200x4-accepted", "cpu", 0, "ACCEPTED cpu"),
+    ],
+)
+def test_recorded_nodes_are_judged(node: str, profile: str, code: int, first: str, tmp_path: Path) -> None:
+    run = nodecheck("accept", "--from", NODES / node, "--profile", profile, cwd=tmp_path)
+    assert run.stdout.startswith(first), run.stdout + run.stderr
+    assert run.returncode == code
+    report = only_report(tmp_path / "reports")
+    assert report["judgement"]["profile"] == profile  # type: ignore[index]
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert nodecheck("report", "verify", folder, cwd=tmp_path).returncode == 0
+    again = nodecheck("judge", folder, "--profile", profile, "--quiet", cwd=tmp_path)
+    assert (again.returncode, again.stdout.split(":")[0]) == (
+        code,
+        run.stdout.split(":")[0].replace("\n", " "),
+    )
+
+
+def test_without_a_profile_the_likely_one_is_named_and_accepts_nothing(tmp_path: Path) -> None:
+    run = nodecheck("accept", "--from", NODES / "h200x4-accepted", cwd=tmp_path)
+    assert run.returncode == 3
+    assert run.stdout.startswith("INCOMPLETE h200x4")
+    assert "--profile" in run.stdout.split(":")[1]
+    likely = nodecheck("profiles", "suggest", "--from", NODES / "h200x4-accepted", cwd=tmp_path)
+    assert likely.stdout == "h200x4\n"
+
+
+def test_this_machine_and_its_recording_give_the_same_facts(tmp_path: Path) -> None:
+    run = nodecheck("accept", "--profile", "cpu", "--report-dir", "out", cwd=tmp_path)
+    assert run.returncode in (0, 3), run.stdout + run.stderr
+    (folder,) = (tmp_path / "out").iterdir()
+    live = json.loads((folder / "report.json").read_text())["facts"]
+    replayed = json.loads(nodecheck("probe", "--from", folder / "evidence", cwd=tmp_path).stdout)
+    name = live["host"].pop("name")
+    assert replayed["host"].pop("name") in (name, "host-1")
+    live.pop("taken_at")  # the recording is dated a moment later, when the run was over
+    replayed.pop("taken_at")
+    # What carries a name of this machine (paths below a home) is replaced, and nothing else.
+    assert json.loads(json.dumps(replayed).replace("user-1", "root")) == json.loads(
+        json.dumps(live).replace("user-1", "root")
+    )
+
+
+def test_capture_and_replay(tmp_path: Path) -> None:
+    made = nodecheck("capture", "node.tar.gz", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "node.tar.gz").stat().st_mode & 0o777 == 0o600
+    run = nodecheck("accept", "--from", "node.tar.gz", "--profile", "cpu", "--quiet", cwd=tmp_path)
+    assert run.returncode in (0, 3)
+    assert run.stdout.count("\n") == 1
+
+
+def test_warnings_count_when_strict_and_waivers_stand_in_the_report(tmp_path: Path) -> None:
+    rejected = ["accept", "--from", NODES / "h200x4-rejected", "--profile", "h200x4", "--report-dir", "out"]
+    waived = [
+        "cards.power_limit", "health.row_remap_pending", "topology.nvlink.active_links", "topology.pairs.nvlink",
+        "kernel_log.xid",
+    ]  # fmt: skip
+    options = [option for name in waived for option in ("--waive", f"{name}=agreed with support, ticket 5")]
+    run = nodecheck(*rejected, *options, cwd=tmp_path)
+    assert run.returncode == 0, run.stdout
+    assert "agreed with support, ticket 5" in run.stdout
+    assert only_report(tmp_path / "out")["waivers"] == dict.fromkeys(waived, "agreed with support, ticket 5")
+    assert nodecheck(*rejected, "--waive", "cards.power_limit", cwd=tmp_path).returncode == 64
+    assert nodecheck(*rejected, "--waive", "cards.nonsense=because", cwd=tmp_path).returncode == 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["accept", "--profile", "h200x3"], 65),
+        (["accept", "--profile", "../../etc/passwd"], 65),
+        (["accept", "--profile", "./missing.toml"], 65),
+        (["accept", "--profile", "h200"], 65),
+        (["accept", "--from", "missing.tar.gz", "--profile", "cpu"], 65),
+        (["accept", "--from", "/etc/hostname", "--profile", "cpu"], 65),
+        (["judge", "/etc/hostname", "--profile", "cpu"], 65),
+        (["judge", "--profile", "cpu"], 64),
+        (["probe", "--from", "/dev/null"], 65),
+        (["accept", "--level", "extreme"], 64),
+        (["accept", "--no-such-option"], 64),
+        (["reject"], 64),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(arguments: list[str], code: int, tmp_path: Path) -> None:
+    run = nodecheck(*arguments, cwd=tmp_path)
+    assert run.returncode == code, run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stderr.strip()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_that_cannot_be_written_is_still_shown(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    run = nodecheck(
+        "accept", "--from", NODES / "h200x4-accepted", "--profile", "h200x4", "--report-dir", "taken/here",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 73
+    assert run.stdout.startswith("ACCEPTED h200x4")
+    assert run.stderr.strip().splitlines()[-1].startswith("nodecheck: cannot write")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_leaves_what_it_had(number: signal.Signals, tmp_path: Path) -> None:
+    """A torch whose import never ends stands for a stuck driver; the child must not outlive the run."""
+    package = tmp_path / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import os, time\n"
+        f"open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+        "time.sleep(600)\n"
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-m", "nodecheck", "accept", "--profile", "cpu", "--python", sys.executable],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pids = tmp_path / "pids"
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not (pids.exists() and pids.read_text().strip()):
+        time.sleep(0.05)
+    began = time.monotonic()
+    run.send_signal(number)
+    stdout, stderr = run.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert run.returncode == 130, stderr
+    assert stdout.startswith("INCOMPLETE cpu")
+    report = only_report(tmp_path / "reports")
+    assert report["interrupted"] is True
+    assert report["facts"]["host"]["kernel"] == os.uname().release  # type: ignore[index]
+    for pid in map(int, pids.read_text().split()):
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and alive(pid):
+            time.sleep(0.05)
+        assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return (
+            f"{pid} (" in Path(f"/proc/{pid}/stat").read_text()
+            and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        )
+    except OSError:
+        return False
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    assert "accept" in nodecheck("--help", cwd=tmp_path).stdout
+    assert nodecheck("--version", cwd=tmp_path).stdout.startswith("nodecheck ")
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    run = subprocess.run(
+        f"{sys.executable} -m nodecheck profiles show h200x8 | head -1",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stderr == ""
