@@ -4,6 +4,7 @@ from nodecheck.facts.base import NOT_ASKED, Absent, Fact, Maybe, Why, known, or_
 from nodecheck.facts.card import Card
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog, LogEvent
+from nodecheck.facts.measurements import Measurements
 from nodecheck.facts.node import Door, Level, Node
 from nodecheck.facts.stack import Stack
 from nodecheck.facts.topology import Topology
@@ -19,6 +20,7 @@ __all__ = [
     "Level",
     "LogEvent",
     "Maybe",
+    "Measurements",
     "Node",
     "Stack",
     "Topology",

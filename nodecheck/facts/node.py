@@ -9,11 +9,13 @@ from nodecheck.facts.base import Fact, Maybe, known, seen
 from nodecheck.facts.card import Card
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog
+from nodecheck.facts.measurements import Measurements
 from nodecheck.facts.stack import Stack
 from nodecheck.facts.topology import Topology
 
-Level = Literal["quick"]
-"""How much is done to the node: `quick` puts no load on it."""
+Level = Literal["quick", "standard", "full"]
+"""How much is done to the node: `quick` puts no load on it, `standard` measures everything briefly, `full` adds
+sustained load, longer memory passes and more sizes."""
 
 
 class Door(Fact):
@@ -39,6 +41,7 @@ class Node(Fact):
     topology: Maybe[Topology] = seen("links", nvml="NVML", linux="sysfs")
     stack: Maybe[Stack] = seen("software", torch="the renter's interpreter")
     kernel_log: Maybe[KernelLog] = seen("kernel log", linux="/dev/kmsg, dmesg or journal")
+    measurements: Maybe[Measurements] = seen("figures under load", torch="workers in the renter's interpreter")
     doors: tuple[Door, ...] = ()
 
     @property
