@@ -8,7 +8,21 @@ from itertools import combinations
 from typing import Any, Literal, TypeVar, cast
 
 from nodecheck import __version__
-from nodecheck.facts import Absent, Card, Door, Fact, Host, KernelLog, Maybe, Node, Stack, Topology, Why
+from nodecheck.facts import (
+    NOT_ASKED,
+    Absent,
+    Card,
+    Door,
+    Fact,
+    Host,
+    KernelLog,
+    Level,
+    Maybe,
+    Node,
+    Stack,
+    Topology,
+    Why,
+)
 from nodecheck.facts.card import (
     BankHistogram,
     Clocks,
@@ -37,6 +51,7 @@ from nodecheck.facts.stack import (
 )
 from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
 from nodecheck.profile import CardSpec, Profile
+from tests.measured import measurements
 
 View = Literal["bare", "vm", "container"]
 VIEWS: tuple[View, ...] = ("bare", "vm", "container")
@@ -66,8 +81,8 @@ _CORES_PER_SM = {"ampere": 64, "ada": 128, "hopper": 128, "blackwell": 128}
 _NVIDIA_DRIVER = "580.159.04"
 
 
-def node(profile: Profile, *, view: View = "bare", board: int | None = None) -> Node:
-    """A node that is all that `profile` promises.
+def node(profile: Profile, *, view: View = "bare", board: int | None = None, level: Level = "quick") -> Node:
+    """A node that is all that `profile` promises; above level quick with everything measured.
 
     `board`: how many cards the PCI tree shows, where the bundle is part of a larger board (h200x4 of eight).
     The order of the cards is the order of their PCI addresses; NVML's indices follow it here.
@@ -79,12 +94,15 @@ def node(profile: Profile, *, view: View = "bare", board: int | None = None) -> 
     return Node(
         taken_at=datetime(2026, 12, 1, 9, 30, tzinfo=timezone.utc),
         tool_version=__version__,
-        level="quick",
+        level=level,
         host=_host(profile, view),
         cards=listed,
         topology=_topology(profile, cards, view, board or len(cards)),
         stack=_stack(profile, cards, view),
         kernel_log=_kernel_log(view),
+        measurements=NOT_ASKED
+        if level == "quick"
+        else measurements(profile, tuple(card.key for card in cards), level=level),
         doors=_doors(view, bool(cards)),
     )
 
