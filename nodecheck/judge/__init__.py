@@ -48,6 +48,7 @@ def judge(
     findings = with_roots(
         _finding(rule, outcome, profile, waivers.get(rule.id))
         for rule in REGISTRY.values()
+        if node.level != "quick" or not rule.under_load
         for outcome in _outcomes(rule, node, profile)
     )
     verdict, reasons = _verdict(findings, named)

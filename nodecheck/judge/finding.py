@@ -39,9 +39,9 @@ Scalar = str | int | float | bool
 
 
 class Subject(Fact):
-    """What a finding is about. `key` joins it with the facts (`Card.key`, `key+key` for a pair)."""
+    """What a finding is about. `key` joins it with the facts (`Card.key`, `key+key` for a pair or a group)."""
 
-    kind: Literal["node", "card", "pair", "adapter", "disk", "interpreter"]
+    kind: Literal["node", "card", "pair", "group", "adapter", "disk", "interpreter"]
     key: str
     label: str
 

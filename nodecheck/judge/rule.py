@@ -60,6 +60,8 @@ class Rule:
     repeat: str
     """A command, run on the node, that shows it again."""
     judge: Judge
+    under_load: bool = False
+    """Whether it is asked only of runs that put load on the node, that is, never at level quick."""
 
 
 REGISTRY: dict[str, Rule] = {}
@@ -80,6 +82,7 @@ def rule(
     meaning: str,
     next_step: str,
     repeat: str,
+    under_load: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register the decorated function as a rule."""
 
@@ -101,6 +104,7 @@ def rule(
             next_step,
             repeat,
             judge,
+            under_load,
         )
         return judge
 
