@@ -360,7 +360,7 @@ class _Asked:
             application_memory_mhz=self._clock("ApplicationsClock", "MEM"),
             default_application_sm_mhz=self._clock("DefaultApplicationsClock", "SM"),
             default_application_memory_mhz=self._clock("DefaultApplicationsClock", "MEM"),
-            event_reasons=_event_reasons(
+            event_reasons=event_reasons(
                 self._either(
                     ("nvmlDeviceGetCurrentClocksEventReasons",),
                     ("nvmlDeviceGetCurrentClocksThrottleReasons",),
@@ -525,7 +525,8 @@ def _unexplained(used: Maybe[int], processes: Maybe[tuple[Process, ...]]) -> May
     return max(used - sum(held.values()), 0)
 
 
-def _event_reasons(answer: Answer) -> Maybe[tuple[str, ...]]:
+def event_reasons(answer: Answer) -> Maybe[tuple[str, ...]]:
+    """The names of `Clocks.event_reasons` for NVML's bits."""
     mask = number(answer, 0, 2**63 - 32)
     if isinstance(mask, Absent):
         return mask

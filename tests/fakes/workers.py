@@ -1,0 +1,182 @@
+"""Workers that answer as the real ones do, without a process or a card: figures of a healthy node, and faults.
+
+    crew = FakeWorkers(profile, cards)              # cards: `Card.key`s; none for a machine without
+    crew.slow["hbm", cards[2]] = 0.9                # everything of that stage and card (or measure and card)
+    crew.errors["memory", cards[0]] = {"type": "TimeoutError", "message": "…", "timed_out": True, "stacks": "…"}
+    crew.wrong["pairs.data", cards[1]] = 3          # elements that a check finds wrong
+    crew.odd.add(cards[3])                          # its products are of other bits than its siblings'
+    Workers(crew)                                   # it is a channel, and can be recorded as one
+
+What they measure is `tests.measured.measurements`, turned back into raw answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodecheck.facts import Absent, Why
+from nodecheck.facts.measurements import Check, Conditions, Figure, Measurements
+from nodecheck.profile import Profile
+from nodecheck.sources.channel import Answer
+from tests.measured import measurements
+
+SECONDS = {"start": 5.2, "context": 0.1, "memory": 0.9, "hbm": 0.3, "gemm": 2.5, "agreement": 1.0, "host": 1.1,
+           "pairs": 0.1, "collectives": 6.0, "storage": 3.0}  # fmt: skip
+REPETITIONS = 20
+SAMPLES = [
+    [0.0, 1980, 310.5, 41, 0, 5, 16],
+    [0.1, 1965, 652.0, 47, 4, 5, 16],
+    [0.2, 1950, 690.1, 48, 4, 5, 16],
+]
+
+
+@dataclass
+class FakeWorkers:
+    profile: Profile
+    cards: tuple[str, ...]
+    slow: dict[tuple[str, str], float] = field(default_factory=dict)
+    """(stage or measure, card) → factor of its rates; a group is as slow as its slowest card."""
+    errors: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """(stage, card) → what the crew says instead of an answer; stage `start` too."""
+    wrong: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(check, card) → how many elements it finds wrong."""
+    odd: set[str] = field(default_factory=set)
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Every request so far: stage, and cards with the arguments."""
+    _measured: Measurements | None = None
+
+    def ask(self, question: str) -> Answer:
+        stage, _, text = question.partition(" ")
+        arguments = json.loads(text)
+        cards = arguments.pop("cards")
+        self.asked.append((stage, {"cards": cards, **arguments}))
+        if stage not in SECONDS:
+            return Absent(why=Why.failed, detail=f"no such stage: {stage}")
+        answers, errors = {}, {}
+        for rank, card in enumerate(cards):
+            if (stage, card) in self.errors:
+                errors[card] = self.errors[stage, card]
+            elif stage == "start":
+                answers[card] = self._started(card, arguments)
+            else:
+                answers[card] = self._answer(stage, card, rank, cards, arguments)
+        return {
+            "answers": answers,
+            "errors": errors,
+            "seconds": SECONDS[stage],
+            "samples": {} if self._on_cpu else dict.fromkeys(cards, SAMPLES),
+        }
+
+    def _healthy(self) -> Measurements:
+        if self._measured is None:
+            self._measured = measurements(self.profile, self.cards)
+        return self._measured
+
+    @property
+    def _on_cpu(self) -> bool:
+        return not self.cards
+
+    def _started(self, card: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        binding = arguments["cpus"].get(card) or "as found"
+        return {
+            "binding": binding,
+            "pid": 4242,
+            "python": "3.12.3",
+            "torch": "2.11.0",
+            "import_seconds": 2.9,
+            "kernel_seconds": 0.02,
+        }
+
+    def _answer(
+        self, stage: str, card: str, rank: int, cards: list[str], arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        healthy = self._healthy()
+        found = {
+            "rows": [self._row(figure) for figure in self._figures(healthy, stage, card, cards, arguments)],
+            "checks": [self._check(check) for check in self._checks(healthy, stage, card, cards, arguments)],
+        }
+        if stage == "context":
+            found["rows"] = [
+                {"measure": f"context.{name}", "unit": "s", "values": [seconds]}
+                for name, seconds in (("import", 2.9), ("create", 0.31), ("kernel", 0.02))
+            ]
+        elif stage == "agreement":
+            bits = "5eed" if card not in self.odd else "0dd1"
+            found["digests"] = {f"{dtype} 4096": bits * 16 for dtype in ("bfloat16", "float32")}
+        elif stage == "collectives" and rank > 0:
+            found["checks"] = []
+        return found
+
+    def _figures(
+        self, healthy: Measurements, stage: str, card: str, cards: list[str], arguments: dict[str, Any]
+    ) -> Iterator[Figure]:
+        for figure in healthy.figures:
+            if figure.stage != stage:
+                continue
+            if stage == "collectives":
+                fits = figure.name == arguments["group"]
+            elif stage == "pairs":
+                fits = figure.cards == (card, arguments["peer"])
+                fits = fits and figure.measure.partition(".")[2] in arguments["measures"]
+            elif stage == "storage":
+                fits = True
+            else:
+                fits = figure.cards == (card,) and figure.at.together == arguments.get("together", False)
+            if fits:
+                yield figure
+
+    def _checks(
+        self, healthy: Measurements, stage: str, card: str, cards: list[str], arguments: dict[str, Any]
+    ) -> Iterator[Check]:
+        for check in healthy.checks:
+            if check.stage != stage or check.check == "agreement.siblings":
+                continue
+            if stage == "collectives":
+                fits = check.name == arguments["group"]
+            elif stage == "pairs":
+                fits = check.cards == (card, arguments["peer"]) and "one_way" in arguments["measures"]
+            else:
+                fits = check.cards == (card,)
+            if fits:
+                yield check
+
+    def _row(self, figure: Figure) -> dict[str, Any]:
+        slowest = min(
+            (
+                self.slow.get((name, card), 1.0)
+                for name in (figure.stage, figure.measure)
+                for card in (*figure.cards, *([] if figure.cards else ["disk"]))
+            ),
+            default=1.0,
+        )
+        value = figure.median / slowest if figure.unit in ("us", "s") else figure.median * slowest
+        spread = (figure.p95 - figure.p5) / figure.median / 2 if figure.median else 0.0
+        middle = (REPETITIONS - 1) / 2
+        row = {
+            "measure": figure.measure,
+            "unit": figure.unit,
+            "values": [value * (1 + spread * (i - middle) / middle) for i in range(REPETITIONS)],
+            **_told(figure.at),
+        }
+        return row | ({"peer": figure.cards[1]} if figure.subject == "pair" else {})
+
+    def _check(self, check: Check) -> dict[str, Any]:
+        wrong = sum(self.wrong.get((check.check, card), 0) for card in check.cards)
+        told = {"check": check.check, "compared": check.compared, "wrong": wrong, **_told(check.at)}
+        if check.covered is not None:
+            told["covered"] = check.covered
+        if wrong:
+            told["examples"] = [
+                "address 0x7f0012345000: expected 0x0000123450000000, read 0x0000123450000400"
+            ]
+        return told
+
+
+def _told(at: Conditions) -> dict[str, Any]:
+    """Only what applies, as the workers say it."""
+    return {
+        name: value for name, value in at.model_dump().items() if value is not None and value is not False
+    }
