@@ -123,6 +123,8 @@ class Measurements(Fact):
     figures: tuple[Figure, ...] = ()
     checks: tuple[Check, ...] = ()
     transports: tuple[Transport, ...] = ()
+    accesses: tuple[tuple[str, str, bool], ...] = ()
+    """(From, to, whether torch says that the one card can reach into the other's memory), as `Card.key`s."""
     bindings: tuple[tuple[str, str], ...] = ()
     """(`Card.key`, CPUs the worker was bound to, or `as found`)."""
     dropped: tuple[str, ...] = ()

@@ -22,8 +22,11 @@ from nodecheck.measure.plan import (
     START_SECONDS,
     Step,
     fit,
+    gives,
     on_cpu,
+    only,
     plan,
+    without,
 )
 from nodecheck.measure.targets import targets
 from nodecheck.sources.channel import Json
@@ -31,6 +34,10 @@ from nodecheck.sources.workers import Workers
 
 MOST_TRIES = 3
 """How often a figure is measured in all, where it lies within its own spread of a limit."""
+
+NO_TRANSPORT = "how the data went could not be read from the library's log"
+MOST_NOTES = 40
+"""What one stage left out, in lines."""
 
 Event = Literal["planned", "started", "done", "failed", "skipped"]
 
@@ -82,6 +89,7 @@ class Measuring:
         self._figures: list[Figure] = []
         self._checks: list[Check] = []
         self._transports: list[Transport] = []
+        self._accesses: list[tuple[str, str, bool]] = []
         self._digests: dict[str, Mapping[str, Json]] = {}
         """Of the agreement's products, by card."""
         self._bindings: dict[str, str] = {}
@@ -112,6 +120,7 @@ class Measuring:
             figures=tuple(self._figures),
             checks=tuple(self._checks),
             transports=tuple(self._transports),
+            accesses=tuple(dict.fromkeys(self._accesses)),
             bindings=tuple(self._bindings.items()),
             dropped=tuple(self._dropped),
             seconds=round(self._seconds, 3),
@@ -125,14 +134,16 @@ class Measuring:
         """
         wanted = {_identity(figure): figure for figure in figures if len(figure.tries) < MOST_TRIES}
         for step in self._steps:
-            sought = [figure for figure in wanted.values() if _gives(step, figure)]
+            sought = [figure for figure in wanted.values() if gives(step, figure)]
             if not sought:
                 continue
             attempt = max(len(figure.tries) or 1 for figure in sought) + 1
             kept, runs = self._figures, self._runs
             self._figures, self._runs = [], []
             self._notice(step.stage, "started")
-            done = self._step(replace(step, arguments={**step.arguments, "attempt": attempt}))
+            done = self._step(
+                replace(step, arguments={**step.arguments, **only(step, sought), "attempt": attempt})
+            )
             self._notice(step.stage, "done" if done else "failed")
             new = {_identity(figure): figure for figure in self._figures}
             identities = {_identity(figure) for figure in sought}
@@ -234,30 +245,25 @@ class Measuring:
 
     def _step(self, step: Step) -> bool:
         """Ask, and take down what is answered; whether everything went well."""
-        lost = [card for card in (*step.cards, step.peer) if card in self._lost]
-        cards = step.cards
-        if lost and (step.group or step.peer or len(cards) == 1):
-            if step.group:
-                self._skip(
-                    step.stage, step.subject, "; ".join(f"{card}: {self._lost[card]}" for card in lost)
-                )
-            else:
-                self._skip(step.stage, step.subject, self._lost[lost[0]])
-            return False
-        for card in lost:
+        lost = tuple(card for card in step.subject if card in self._lost)
+        for card in () if step.group else lost:
             self._skip(step.stage, (card,), self._lost[card])
-        cards = tuple(card for card in cards if card not in lost)
-        if not cards:
+        if lost and step.group:
+            why = dict.fromkeys(self._lost[card] for card in lost)
+            self._skip(step.stage, step.subject, f"{', '.join(lost)}: {'; '.join(why)}")
             return False
-        asked = replace(step, cards=cards)
-        said = self._ask(step.stage, cards, {**step.arguments, "deadline_seconds": step.deadline_seconds})
-        if step.group:
+        asked = without(step, tuple(self._lost), [target.key for target in self._loaded])
+        if asked is None:
+            return False
+        arguments = {**asked.arguments, "deadline_seconds": asked.deadline_seconds}
+        said = self._ask(asked.request, asked.cards, arguments)
+        if asked.group:
             return self._group(asked, said).status == "done"
-        runs = [self._card(asked, card, said) for card in cards]
+        runs = [self._card(asked, card, said) for card in asked.cards]
         return not lost and all(run.status == "done" for run in runs)
 
     def _card(self, step: Step, card: str, said: _Said) -> StageRun:
-        subject = step.subject if step.name or step.peer else (card,)
+        subject = step.subject if step.place or step.pairs else (card,)
         if card not in said.answers:
             run = self._failed(step, subject, said.errors.get(card), said.seconds)
             if run.status == "timed_out":
@@ -268,6 +274,8 @@ class Measuring:
         taken = _Taken(step, card, answer)
         self._figures += [reading.figure(step, card, row, load) for row in taken.rows]
         self._checks += taken.checks
+        if step.pairs:
+            self._accesses += reading.accesses(step, card, answer)
         if step.stage == "agreement":
             self._digests[card] = reading.mapping(answer.get("digests"))
         return self._ran(step, subject, said.seconds, taken.strange, note=_note(answer))
@@ -280,10 +288,14 @@ class Measuring:
         if missing:
             # What the others measured without a rank is no figure of this group.
             runs = [_failed(step, (card,), said.errors.get(card), said.seconds) for card in missing]
+            detail = "\n".join(f"{run.cards[0]}: {run.detail}" for run in runs)
+            if step.part == "transport":
+                # The group's figures are none the worse for it; that nobody knows its transport shows by itself.
+                return self._ran(step, step.cards, said.seconds, "", f"{NO_TRANSPORT}: {detail}")
             worst = reading.worst(runs).model_copy(
                 update={
                     "cards": step.cards,
-                    "detail": "\n".join(f"{run.cards[0]}: {run.detail}" for run in runs),
+                    "detail": detail,
                     "stacks": tuple(stack for run in runs for stack in run.stacks),
                 }
             )
@@ -291,10 +303,12 @@ class Measuring:
             return worst
         pooled = [sample for card in step.cards for sample in reading.items(said.samples.get(card))]
         load = reading.load(pooled)
-        rows = reading.slowest([rank.rows for rank in taken])
-        self._figures += [reading.figure(step, step.cards[0], row, load) for row in rows]
+        shared = [[row for row in rank.rows if not row.own] for rank in taken]
+        self._figures += [reading.figure(step, step.cards[0], row, load) for row in reading.averaged(shared)]
+        for card, rank in zip(step.cards, taken, strict=True):
+            self._figures += [reading.figure(step, card, row, load) for row in rank.rows if row.own]
         strange = next((rank.strange for rank in taken if rank.strange), "")
-        return self._ran(step, step.cards, said.seconds, strange)
+        return self._ran(step, step.cards, said.seconds, strange, _note(said.answers[step.cards[0]]))
 
     def _siblings(self) -> bool:
         found = tuple(reading.siblings(self._digests, {target.key: target.model for target in self._loaded}))
@@ -340,7 +354,7 @@ class _Taken:
         self.rows: list[reading.Row] = []
         self.checks: list[Check] = []
         self.strange = ""
-        for row in reading.rows(answer):
+        for row in reading.rows(step, card, answer):
             if isinstance(row, reading.Strange):
                 self.strange = self.strange or f"the answer of {card} {row}"
             else:
@@ -367,8 +381,14 @@ def _failed(step: Step, cards: tuple[str, ...], error: Json, seconds: float) -> 
 
 
 def _note(answer: Mapping[str, Json]) -> str:
-    """What a stage says besides its figures: who holds the card's memory."""
-    return reading.text(reading.mapping(answer.get("memory")).get("explained"), 500)
+    """What a stage says besides its figures: who holds the card's memory, and what it left out."""
+    notes = [reading.text(reading.mapping(answer.get("memory")).get("explained"), 500)]
+    notes.append(reading.text(answer.get("stopped"), 500))
+    for key in ("absent", "skipped"):
+        told = answer.get(key)
+        notes.append(reading.text(told, 500))
+        notes += map(reading.left_out, reading.items(told)[:MOST_NOTES])
+    return "\n".join(dict.fromkeys(note for note in notes if note))
 
 
 def _python(node: Node) -> str:
@@ -380,17 +400,6 @@ def _python(node: Node) -> str:
 def _identity(figure: Figure) -> tuple[object, ...]:
     """What makes two figures the same one, measured twice."""
     return (figure.measure, figure.stage, figure.subject, figure.cards, figure.name, figure.at)
-
-
-def _gives(step: Step, figure: Figure) -> bool:
-    """Whether the step gives this figure."""
-    if step.stage != figure.stage:
-        return False
-    if figure.subject == "card":
-        return figure.cards[0] in step.cards and step.arguments.get("together", False) == figure.at.together
-    if figure.subject == "pair":
-        return step.subject == figure.cards and figure.measure.partition(".")[2] in step.arguments["measures"]
-    return step.name == figure.name
 
 
 def _once_more(before: Figure, now: Figure) -> Figure:

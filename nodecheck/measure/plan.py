@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 from typing import get_args
 
 from nodecheck.facts import Level, Node, known, or_none
-from nodecheck.facts.measurements import StageName
-from nodecheck.measure.targets import Group, Target, groups
+from nodecheck.facts.measurements import Figure, StageName
+from nodecheck.measure.targets import Target, groups
 from nodecheck.sources.channel import Json
 
 STAGES: tuple[StageName, ...] = get_args(StageName)
@@ -19,6 +19,8 @@ DROPS = (
     "storage",
     "agreement",
     "collectives of sub-groups",
+    "transport",
+    "gemm sustained",
     "pairs two-way",
     "host together",
     "pairs",
@@ -57,10 +59,15 @@ class Step:
     """How long load is held up on purpose, within `typical_seconds`."""
     group: str = ""
     """Of collectives: the group's name."""
-    peer: str = ""
-    """Of a pair: the other card."""
     place: str = ""
     """Of storage: the folder."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Of pairs: which, from and to."""
+
+    @property
+    def request(self) -> str:
+        """What the workers know it as."""
+        return "transport" if self.part == "transport" else self.stage
 
     @property
     def deadline_seconds(self) -> float:
@@ -77,7 +84,9 @@ class Step:
         """The cards that a `StageRun` of this step names."""
         if self.place:
             return ()
-        return (*self.cards, self.peer) if self.peer else self.cards
+        if self.pairs:
+            return tuple(dict.fromkeys(card for pair in self.pairs for card in pair))
+        return self.cards
 
 
 def plan(
@@ -125,81 +134,72 @@ def _context(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
 def _memory(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
     # An H200 writes and reads back 128 GiB twice in 0.5 s; an L40S has a fifth of that bandwidth.
     largest = max((target.memory_bytes or 0 for target in loaded), default=0)
-    seconds = 3.0 if on_cpu(loaded) else 0.5 + largest / 150e9
-    yield Step("memory", "memory", _keys(loaded), {"level": level}, seconds * (4 if level == "full" else 1))
+    seconds = (3.0 if on_cpu(loaded) else 0.5 + largest / 150e9) * (4 if level == "full" else 1)
+    yield Step("memory", "memory", _keys(loaded), {"level": level}, round(seconds, 1))
 
 
-def _hbm(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
-    yield Step("hbm", "hbm", _keys(loaded), {"level": level}, 3.0 if on_cpu(loaded) else 0.5)
+def _hbm(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
+    yield Step("hbm", "hbm", _keys(loaded), {}, 3.0 if on_cpu(loaded) else 0.5)
 
 
 def _gemm(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
-    sustained = SUSTAINED_SECONDS if level == "full" and not on_cpu(loaded) else 0.0
-    yield Step(
-        "gemm",
-        "gemm",
-        _keys(loaded),
-        {"level": level, "sustained_seconds": sustained},
-        3.0 + sustained,
-        sustained,
-    )
+    yield Step("gemm", "gemm", _keys(loaded), {}, 3.0)
+    if level == "full":
+        arguments = {"sustained_seconds": SUSTAINED_SECONDS}
+        seconds = SUSTAINED_SECONDS + 1.0
+        yield Step("gemm", "gemm sustained", _keys(loaded), arguments, seconds, SUSTAINED_SECONDS)
 
 
 def _agreement(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
-    yield Step("agreement", "agreement", _keys(loaded), {"level": level}, 1.5)
+    seconds = 40.0 if level == "full" and not on_cpu(loaded) else 2.0
+    yield Step("agreement", "agreement", _keys(loaded), {"level": level}, seconds)
 
 
-def _host(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
+def _host(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
     """Each alone, since that is what profiles state; then all at once, which shows what they share."""
     if on_cpu(loaded):
         return
     for key in _keys(loaded):
-        yield Step("host", "host", (key,), {"level": level, "together": False}, 1.0)
+        yield Step("host", "host", (key,), {"together": False}, 1.0)
     if len(loaded) > 1:
-        yield Step("host", "host together", _keys(loaded), {"level": level, "together": True}, 1.5)
+        yield Step("host", "host together", _keys(loaded), {"together": True}, 1.5)
 
 
-def _pairs(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
-    """One pair at a time, so that no two share a link; what has no direction is asked of one of the two."""
-    if on_cpu(loaded):
-        return
+def _pairs(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
+    """One pair after the other, so that no two share a link, and all by one worker, which needs a context on every
+    card: eight contexts take 3 s, and each worker's on every other card would take 20."""
     keys = _keys(loaded)
-    for own, peer in permutations(keys, 2):
-        yield Step(
-            "pairs", "pairs", (own,), {"level": level, "peer": peer, "measures": ["one_way"]}, 0.15, peer=peer
-        )
-    for own, peer in combinations(keys, 2):
-        yield Step(
-            "pairs",
-            "pairs two-way",
-            (own,),
-            {"level": level, "peer": peer, "measures": ["two_way", "latency"]},
-            0.2,
-            peer=peer,
-        )
+    if on_cpu(loaded) or len(keys) < 2:
+        return
+    for part, pairs, measures, each_seconds in (
+        ("pairs", tuple(permutations(keys, 2)), ["one_way", "latency"], 0.1),
+        ("pairs two-way", tuple(combinations(keys, 2)), ["two_way"], 0.15),
+    ):
+        arguments: dict[str, Json] = {"pairs": [list(pair) for pair in pairs], "measures": measures}
+        seconds = round(0.4 * len(keys) + each_seconds * len(pairs), 1)
+        yield Step("pairs", part, keys[:1], arguments, seconds, pairs=pairs)
 
 
 def _collectives(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
+    """All cards first; how the data went is asked of all cards alone, as it takes a new process on each."""
     for group in groups(loaded):
-        whole = group.name == "all"
-        part = "collectives" if whole else "collectives of sub-groups"
-        yield _collective(group, part, level, 10.0 if whole else 3.0)
-
-
-def _collective(group: Group, part: str, level: Level, seconds: float) -> Step:
-    return Step(
-        "collectives",
-        part,
-        group.cards,
-        {
-            "level": level,
-            "group": group.name,
+        ranks: dict[str, Json] = {
             "world": len(group.cards),
             "each": {card: {"rank": rank} for rank, card in enumerate(group.cards)},
-        },
-        seconds,
-        group=group.name,
-    )
+        }
+        whole = group.name == "all"
+        seconds = (10.0 if whole else 2.0) * (4 if level == "full" else 1)
+        yield Step(
+            "collectives",
+            "collectives" if whole else "collectives of sub-groups",
+            group.cards,
+            {"level": level, "group": group.name, **ranks},
+            seconds,
+            group=group.name,
+        )
+        if whole:
+            seconds = 0.5 if on_cpu(loaded) else 9.0
+            yield Step("collectives", "transport", group.cards, ranks, seconds, group=group.name)
 
 
 REPORT_PLACE = "report"
@@ -210,9 +210,8 @@ def _storage(node: Node, loaded: tuple[Target, ...], level: Level) -> Iterator[S
     """The report's disk and the scratch disk; one worker writes, as it needs no card."""
     seconds = 20.0 if level == "full" else 4.0
     for place in dict.fromkeys((REPORT_PLACE, *_scratch(node))):
-        yield Step(
-            "storage", "storage", (loaded[0].key,), {"level": level, "place": place}, seconds, place=place
-        )
+        arguments = {"level": level, "place": place}
+        yield Step("storage", "storage", (loaded[0].key,), arguments, seconds, place=place)
 
 
 def _scratch(node: Node) -> Iterator[str]:
@@ -234,3 +233,59 @@ def fit(steps: Iterable[Step], seconds: float) -> tuple[tuple[Step, ...], tuple[
             kept = [step for step in kept if step.part != part]
             dropped.append(part)
     return tuple(kept), tuple(dropped)
+
+
+def without(step: Step, lost: Collection[str], keys: Iterable[str]) -> Step | None:
+    """The step for the cards of `keys` that are not lost; None where nothing of it is left."""
+    if not any(card in lost for card in (*step.cards, *step.subject)):
+        return step
+    left = tuple(key for key in keys if key not in lost)
+    if step.pairs:
+        pairs = tuple(pair for pair in step.pairs if not set(pair) & set(lost))
+        arguments = {**step.arguments, "pairs": [list(pair) for pair in pairs]}
+        return replace(step, cards=left[:1], pairs=pairs, arguments=arguments) if pairs else None
+    # Whose worker writes to a disk does not matter.
+    cards = left[:1] if step.place else tuple(card for card in step.cards if card not in lost)
+    return replace(step, cards=cards) if cards else None
+
+
+# A figure once more.
+
+
+def gives(step: Step, figure: Figure) -> bool:
+    """Whether the step gives this figure."""
+    if step.stage != figure.stage or step.request == "transport":
+        return False
+    if figure.subject == "pair":
+        measures = step.arguments.get("measures", [])
+        return figure.cards in step.pairs and figure.measure.partition(".")[2] in measures
+    if figure.subject == "group" or figure.subject == "disk":
+        return step.name == figure.name
+    sustained = step.part == "gemm sustained"
+    together = step.arguments.get("together", False)
+    return (
+        not step.name
+        and figure.cards[0] in step.cards
+        and (sustained, together) == (figure.at.sustained, figure.at.together)
+    )
+
+
+def only(step: Step, figures: Iterable[Figure]) -> dict[str, Json]:
+    """The arguments with which the step gives these figures and little else."""
+    figures = tuple(figures)
+    if step.stage in ("hbm", "gemm", "host"):
+        return {"only": sorted({figure.measure for figure in figures})}
+    if step.stage == "pairs":
+        names = sorted({figure.measure.partition(".")[2] for figure in figures})
+        pairs = [list(pair) for pair in dict.fromkeys(figure.cards for figure in figures)]
+        return {"pairs": pairs, "measures": names}
+    if step.stage == "collectives":
+        runs: list[Json] = []
+        for figure in figures:
+            at = figure.at
+            run = {"collective": figure.measure.partition(".")[0], "size_bytes": at.size_bytes}
+            run |= {"dtype": at.dtype, "in_place": at.in_place}
+            if run not in runs:
+                runs.append(run)
+        return {"runs": runs}
+    return {}

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, harmonic_mean
 from typing import Any, Literal
 
 from nodecheck.facts import Absent, Maybe, Why
@@ -74,18 +75,23 @@ class Row:
     name: str
     at: Conditions
     values: tuple[float, ...]
+    own: bool = False
+    """Of a group: this rank's alone, no part of the group's figure."""
+    pair: tuple[str, str] | None = None
+    """From and to."""
 
 
-def rows(answer: Mapping[str, Json]) -> Iterator[Row | Strange]:
+def rows(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[Row | Strange]:
     """The rows of one worker's answer; what is none is a `Strange`."""
     found = answer.get("rows", [])
     if not isinstance(found, list) or len(found) > MOST_ROWS:
         yield Strange("has no list of rows")
         return
-    yield from map(_row, found)
+    for row in found:
+        yield _row(step, card, row)
 
 
-def _row(row: Json) -> Row | Strange:
+def _row(step: Step, card: str, row: Json) -> Row | Strange:
     if not isinstance(row, dict):
         return Strange("holds a row that is no object")
     measure, unit = row.get("measure"), row.get("unit")
@@ -97,11 +103,20 @@ def _row(row: Json) -> Row | Strange:
     finite = tuple(value for value in values if value is not None and value >= 0)
     if not finite or len(finite) < len(values):
         return Strange(f"gives values of {measure} that are none")
-    return Row(measure, unit, text(row.get("name"), 100), conditions(row), finite)
+    pair = _pair(card, row)
+    if step.pairs and pair not in step.pairs:
+        return Strange(f"gives {measure} of a pair that was not asked for")
+    own = row.get("subject") == "card"
+    return Row(measure, unit, text(row.get("name"), 100), conditions(row), finite, own, pair)
+
+
+def _pair(card: str, row: Mapping[str, Json]) -> tuple[str, str] | None:
+    peer = text(row.get("peer"), 200)
+    return (text(row.get("from"), 200) or card, peer) if peer else None
 
 
 def figure(step: Step, card: str, row: Row, load: Maybe[Load]) -> Figure:
-    subject, cards = _subject(step, card)
+    subject, cards = _subject(step, card, row.pair, row.own)
     return Figure(
         measure=row.measure,
         stage=step.stage,
@@ -133,7 +148,11 @@ def checks(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[Check 
         if compared is None or wrong is None:
             yield Strange(f"does not say how much {name} compared")
             continue
-        subject, cards = _subject(step, card)
+        pair = _pair(card, row)
+        if step.pairs and pair not in step.pairs:
+            yield Strange(f"holds {name} of a pair that was not asked for")
+            continue
+        subject, cards = _subject(step, card, pair)
         covered = number(row.get("covered"))
         yield Check(
             check=name,
@@ -149,13 +168,15 @@ def checks(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[Check 
         )
 
 
-def _subject(step: Step, card: str) -> tuple[Literal["card", "pair", "group", "disk"], tuple[str, ...]]:
-    if step.stage == "storage":
+def _subject(
+    step: Step, card: str, pair: tuple[str, str] | None, own: bool = False
+) -> tuple[Literal["card", "pair", "group", "disk"], tuple[str, ...]]:
+    if step.place:
         return "disk", ()
-    if step.group:
+    if step.pairs and pair is not None:
+        return "pair", pair
+    if step.group and not own:
         return "group", step.cards
-    if step.peer:
-        return "pair", (card, step.peer)
     return "card", (card,)
 
 
@@ -246,18 +267,21 @@ def failure(error: Json) -> tuple[Literal["failed", "timed_out"], str, tuple[str
 # Groups.
 
 
-def slowest(ranks: Sequence[Sequence[Row]]) -> Iterator[Row]:
-    """What the ranks of a group timed, each by its own clock: of every repetition the slowest rank's.
+def averaged(ranks: Sequence[Sequence[Row]]) -> Iterator[Row]:
+    """What the ranks of a group timed, each by its own clock: of every repetition the mean time, as nccl-tests has it.
 
-    A collective is over where its last rank has it. Repetitions that a rank did not count fall away.
+    The mean of times is the harmonic mean of rates. Repetitions that a rank did not count fall away.
     """
     same: dict[tuple[object, ...], list[Row]] = {}
     for rank in ranks:
         for row in rank:
             same.setdefault((row.measure, row.unit, row.name, row.at), []).append(row)
     for found in same.values():
-        worst = max if found[0].unit in ("us", "s") else min
-        values = tuple(worst(values) for values in zip(*(row.values for row in found), strict=False))
+        times = found[0].unit in ("us", "s")
+        values = tuple(
+            fmean(values) if times else harmonic_mean(values)
+            for values in zip(*(row.values for row in found), strict=False)
+        )
         yield replace(found[0], values=values)
 
 
@@ -275,6 +299,25 @@ def together(found: Iterable[Check]) -> Iterator[Check]:
                 "examples": examples[:MOST_EXAMPLES],
             }
         )
+
+
+def accesses(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[tuple[str, str, bool]]:
+    """Of each pair, whether torch says that the one can reach into the other's memory."""
+    for told in items(answer.get("access"))[:MOST_ROWS]:
+        pair = _pair(card, mapping(told))
+        can = mapping(told).get("p2p")
+        if pair in step.pairs and pair is not None and isinstance(can, bool):
+            yield (*pair, can)
+
+
+def left_out(told: Json) -> str:
+    """One thing that a stage did not measure, and why: `all_reduce 8589934592 bfloat16: …`."""
+    told = mapping(told)
+    names = (text(told.get(key), 64) for key in ("measure", "collective", "dtype"))
+    size = whole(told.get("size_bytes"))
+    what = " ".join(name for name in (*names, f"at {size} bytes" if size else "") if name)
+    why = text(told.get("why"), 500)
+    return f"{what}: {why}" if what and why else ""
 
 
 # Siblings.

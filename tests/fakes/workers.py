@@ -24,7 +24,7 @@ from nodecheck.sources.channel import Answer
 from tests.measured import measurements
 
 SECONDS = {"start": 5.2, "context": 0.1, "memory": 0.9, "hbm": 0.3, "gemm": 2.5, "agreement": 1.0, "host": 1.1,
-           "pairs": 0.1, "collectives": 6.0, "storage": 3.0}  # fmt: skip
+           "pairs": 5.0, "collectives": 6.0, "transport": 8.0, "storage": 3.0}  # fmt: skip
 REPETITIONS = 20
 SAMPLES = [
     [0.0, 1980, 310.5, 41, 0, 5, 16],
@@ -72,7 +72,7 @@ class FakeWorkers:
 
     def _healthy(self) -> Measurements:
         if self._measured is None:
-            self._measured = measurements(self.profile, self.cards)
+            self._measured = measurements(self.profile, self.cards, level="full")
         return self._measured
 
     @property
@@ -94,7 +94,7 @@ class FakeWorkers:
         self, stage: str, card: str, rank: int, cards: list[str], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         healthy = self._healthy()
-        found = {
+        found: dict[str, Any] = {
             "rows": [self._row(figure) for figure in self._figures(healthy, stage, card, cards, arguments)],
             "checks": [self._check(check) for check in self._checks(healthy, stage, card, cards, arguments)],
         }
@@ -106,6 +106,10 @@ class FakeWorkers:
         elif stage == "agreement":
             bits = "5eed" if card not in self.odd else "0dd1"
             found["digests"] = {f"{dtype} 4096": bits * 16 for dtype in ("bfloat16", "float32")}
+        elif stage == "pairs":
+            found["access"] = [{"from": own, "peer": peer, "p2p": True} for own, peer in arguments["pairs"]]
+        elif stage == "transport":
+            found |= {"log": "", "backend": "gloo" if self._on_cpu else "nccl", "version": [2, 28, 9]}
         elif stage == "collectives" and rank > 0:
             found["checks"] = []
         return found
@@ -118,13 +122,21 @@ class FakeWorkers:
                 continue
             if stage == "collectives":
                 fits = figure.name == arguments["group"]
+                if "runs" in arguments:
+                    wanted = [
+                        (run["collective"], run["size_bytes"], run["dtype"]) for run in arguments["runs"]
+                    ]
+                    at = figure.at
+                    fits = fits and (figure.measure.partition(".")[0], at.size_bytes, at.dtype) in wanted
             elif stage == "pairs":
-                fits = figure.cards == (card, arguments["peer"])
+                fits = list(figure.cards) in arguments["pairs"]
                 fits = fits and figure.measure.partition(".")[2] in arguments["measures"]
             elif stage == "storage":
                 fits = True
             else:
                 fits = figure.cards == (card,) and figure.at.together == arguments.get("together", False)
+                fits = fits and figure.at.sustained == ("sustained_seconds" in arguments)
+                fits = fits and figure.measure in arguments.get("only", [figure.measure])
             if fits:
                 yield figure
 
@@ -137,7 +149,7 @@ class FakeWorkers:
             if stage == "collectives":
                 fits = check.name == arguments["group"]
             elif stage == "pairs":
-                fits = check.cards == (card, arguments["peer"]) and "one_way" in arguments["measures"]
+                fits = list(check.cards) in arguments["pairs"] and "one_way" in arguments["measures"]
             else:
                 fits = check.cards == (card,)
             if fits:
@@ -161,11 +173,12 @@ class FakeWorkers:
             "values": [value * (1 + spread * (i - middle) / middle) for i in range(REPETITIONS)],
             **_told(figure.at),
         }
-        return row | ({"peer": figure.cards[1]} if figure.subject == "pair" else {})
+        return row | _pair(figure)
 
     def _check(self, check: Check) -> dict[str, Any]:
         wrong = sum(self.wrong.get((check.check, card), 0) for card in check.cards)
         told = {"check": check.check, "compared": check.compared, "wrong": wrong, **_told(check.at)}
+        told |= _pair(check)
         if check.covered is not None:
             told["covered"] = check.covered
         if wrong:
@@ -175,8 +188,12 @@ class FakeWorkers:
         return told
 
 
+def _pair(one: Figure | Check) -> dict[str, Any]:
+    """The sender is named even where it is the own card: a worker may."""
+    return {"from": one.cards[0], "peer": one.cards[1]} if one.subject == "pair" else {}
+
+
 def _told(at: Conditions) -> dict[str, Any]:
     """Only what applies, as the workers say it."""
-    return {
-        name: value for name, value in at.model_dump().items() if value is not None and value is not False
-    }
+    told = {name: value for name, value in at.model_dump().items() if value is not None}
+    return {name: value for name, value in told.items() if value or name in ("pinned", "in_place")}
