@@ -1,0 +1,261 @@
+"""Stage `host`: the card's link to the host's memory, and what starting work on the card costs.
+
+GB/s of payload: bytes copied ÷ time between two events on the card. `host.bidirectional` copies both ways at once on
+two streams, and counts both. Latencies are wall clock on the host and end when the host knows that it is done.
+"""
+
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+BYTES = 512 * 2**20
+"""nvbandwidth's size."""
+
+PAGEABLE_BYTES = 128 * 2**20
+"""Another size than BYTES: the figures of pinned memory are the ones that are promised."""
+
+CPU_BYTES = 32 * 2**20
+SMALL_BYTES = 4096
+REPETITIONS = 20
+CPU_REPETITIONS = 5
+PAGEABLE_REPETITIONS = 5
+SMALL_REPETITIONS = 100
+LAUNCHES = 200
+"""In a row; the queue of launches holds about a thousand, and a full one would make the host wait."""
+
+LAUNCH_REPETITIONS = 20
+SLOT_SECONDS = 0.6
+"""Together: from the beginning of one kind of copy to that of the next."""
+
+SLOT_LOADED = 0.7
+"""Share of a slot in which is copied; the rest is for who is late."""
+
+SLOT_LATE_SECONDS = 0.05
+BATCH = 4
+"""Copies queued at once when together."""
+
+EXAMPLES = 5
+
+Kind = Tuple[str, int, Callable[[], Any]]
+"""(measure, bytes moved, the copy)."""
+
+
+def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
+    """Arguments: `only`, names of measures; `start_at`, seconds since the epoch: all workers copy together, each
+    kind in its slot from then on. Leave some seconds until then: 1 GiB is pinned first, 0.4 s on an idle host.
+
+    Rows host.h2d, host.d2h, host.bidirectional (GB/s), both latencies, launch.latency and launch.kernel (us);
+    together the three bandwidths alone. The check `host.data` holds the words that went to the card and back
+    against each other. `absent` says what could not be measured, and why. Raises what torch raises.
+    """
+    only = arguments.get("only")
+    start_at = arguments.get("start_at")
+    absent: List[Dict[str, Any]] = []
+    rows: List[Dict[str, Any]] = []
+    worker.step("allocate")
+    pinned = worker.backend != "cpu"
+    size = BYTES if pinned else CPU_BYTES
+    buffers = Buffers(worker, size, pinned)
+    kinds = [kind for kind in buffers.kinds() if not only or kind[0] in only]
+    if start_at is not None:
+        rows = together(worker, kinds, size, pinned, float(start_at), absent)
+    else:
+        for measure, moved, copy in kinds:
+            worker.step(measure)
+            seconds = worker.times(copy, REPETITIONS if pinned else CPU_REPETITIONS)
+            rows.append(bandwidth(measure, size, pinned, moved, seconds))
+            said(worker, rows)
+    checks = [buffers.check()]
+    del buffers, kinds
+    release_pinned(worker)
+    if start_at is None:
+        rows += pageable(worker, only) if pinned else []
+        rows += latencies(worker, only)
+    return {"rows": rows, "checks": checks, "absent": absent}
+
+
+class Buffers:
+    """Memory at both ends, for each direction its own."""
+
+    def __init__(self, worker: Any, size: int, pinned: bool) -> None:
+        torch = worker.torch
+        self._worker = worker
+        self._size = size
+        words = size // 8
+        self.up_from = torch.empty(words, dtype=torch.int64, pin_memory=pinned)
+        torch.arange(words, out=self.up_from)
+        self.down_to = torch.zeros(words, dtype=torch.int64, pin_memory=pinned)
+        self.up_to = torch.zeros(words, dtype=torch.int64, device=worker.device)
+        # Words of another kind, so that nothing left over passes for what was copied.
+        self.down_from = torch.arange(words, dtype=torch.int64, device=worker.device).bitwise_not_()
+        self._streams: Optional[Tuple[Any, Any]] = (
+            None if worker.backend == "cpu" else (torch.cuda.Stream(), torch.cuda.Stream())
+        )
+        worker.synchronize()
+
+    def kinds(self) -> List[Kind]:
+        return [
+            ("host.h2d", self._size, self.up),
+            ("host.d2h", self._size, self.down),
+            ("host.bidirectional", 2 * self._size, self.both),
+        ]
+
+    def up(self) -> None:
+        self.up_to.copy_(self.up_from, non_blocking=True)
+
+    def down(self) -> None:
+        self.down_to.copy_(self.down_from, non_blocking=True)
+
+    def both(self) -> None:
+        if self._streams is None:
+            self.up()
+            self.down()
+            return
+        cuda = self._worker.torch.cuda
+        current = cuda.current_stream()
+        for stream, copy in zip(self._streams, (self.up, self.down)):
+            stream.wait_stream(current)
+            with cuda.stream(stream):
+                copy()
+        for stream in self._streams:
+            current.wait_stream(stream)
+
+    def check(self) -> Dict[str, Any]:
+        """Both directions once more; each word against the value that it was made with."""
+        torch, worker = self._worker.torch, self._worker
+        worker.step("compare")
+        self.both()
+        worker.synchronize()
+        words = self.up_from.numel()
+        sent = torch.arange(words, dtype=torch.int64, device=worker.device)
+        wrong, examples = differences("to the card", self.up_to, sent)
+        if not torch.equal(self.down_to, self.up_from.bitwise_not_()):
+            count, more = differences("to the host", self.down_to, self.up_from)
+            wrong, examples = wrong + count, examples + more
+        return {
+            "check": "host.data",
+            "size_bytes": self._size,
+            "pinned": worker.backend != "cpu",
+            "compared": 2 * words,
+            "wrong": wrong,
+            "examples": examples,
+        }
+
+
+def differences(direction: str, got: Any, expected: Any) -> Tuple[int, List[str]]:
+    differs = got != expected
+    count = int(differs.sum().item())
+    if not count:
+        return 0, []
+    return count, [
+        "%s, byte 0x%x: expected 0x%016x, read 0x%016x"
+        % (direction, 8 * i, int(expected[i].item()) % 2**64, int(got[i].item()) % 2**64)
+        for i in differs.nonzero().flatten()[:EXAMPLES].tolist()
+    ]
+
+
+def together(
+    worker: Any, kinds: List[Kind], size: int, pinned: bool, start_at: float, absent: List[Dict[str, Any]]
+) -> List[Dict[str, Any]]:
+    """Each kind of copy in its slot; who comes too late for one leaves it out, as it would not be together."""
+    rows: List[Dict[str, Any]] = []
+    for number, (measure, moved, copy) in enumerate(kinds):
+        begin = start_at + number * SLOT_SECONDS
+        end = begin + SLOT_LOADED * SLOT_SECONDS
+        late = time.time() - begin
+        if late > SLOT_LATE_SECONDS:
+            why = "%.2f s late for the moment at which all were to begin" % late
+            absent.append({"measure": measure, "together": True, "why": why})
+            continue
+        worker.step("wait for the others")
+        time.sleep(max(0.0, begin - time.time()))
+        worker.step(measure + " together")
+        seconds: List[float] = []
+        worker.times(copy, 1, warmup=0)  # the first may run before the others have begun
+        while not seconds or time.time() < end:
+            seconds += worker.times(copy, BATCH if pinned else 1, warmup=0)
+        rows.append(dict(bandwidth(measure, size, pinned, moved, seconds), together=True))
+        said(worker, rows)
+    return rows
+
+
+def pageable(worker: Any, only: Optional[List[str]]) -> List[Dict[str, Any]]:
+    """Memory as programs have it by default: the driver copies it piece by piece through its own."""
+    torch = worker.torch
+    here = torch.ones(PAGEABLE_BYTES, dtype=torch.uint8)
+    there = torch.ones(PAGEABLE_BYTES, dtype=torch.uint8, device=worker.device)
+    rows: List[Dict[str, Any]] = []
+    copies = (("host.h2d", lambda: there.copy_(here)), ("host.d2h", lambda: here.copy_(there)))
+    for measure, copy in copies:
+        if not only or measure in only:
+            worker.step(measure + " pageable")
+            seconds = worker.times(copy, PAGEABLE_REPETITIONS, warmup=1)
+            rows.append(bandwidth(measure, PAGEABLE_BYTES, False, PAGEABLE_BYTES, seconds))
+            said(worker, rows)
+    return rows
+
+
+def latencies(worker: Any, only: Optional[List[str]]) -> List[Dict[str, Any]]:
+    torch = worker.torch
+    pinned = worker.backend != "cpu"
+    here = torch.zeros(SMALL_BYTES, dtype=torch.uint8, pin_memory=pinned)
+    there = torch.zeros(SMALL_BYTES, dtype=torch.uint8, device=worker.device)
+    one = torch.zeros(1, device=worker.device)
+    small = {"size_bytes": SMALL_BYTES, "pinned": pinned}
+    kinds: List[Tuple[str, Dict[str, Any], Callable[[], List[float]]]] = [
+        ("host.h2d_latency", small, lambda: waited(worker, lambda: there.copy_(here, non_blocking=True))),
+        ("host.d2h_latency", small, lambda: waited(worker, lambda: here.copy_(there, non_blocking=True))),
+        ("launch.latency", {}, lambda: launches(worker, one)),
+        ("launch.kernel", {}, lambda: worker.times(lambda: one.add_(1), SMALL_REPETITIONS, warmup=10)),
+    ]
+    rows: List[Dict[str, Any]] = []
+    for measure, conditions, seconds in kinds:
+        if not only or measure in only:
+            worker.step(measure)
+            values = [each * 1e6 for each in seconds()]
+            rows.append(dict(conditions, measure=measure, unit="us", values=values))
+            said(worker, rows)
+    return rows
+
+
+def waited(worker: Any, copy: Callable[[], Any]) -> List[float]:
+    """Seconds from asking for a copy until the host knows that it is done."""
+    seconds: List[float] = []
+    for number in range(SMALL_REPETITIONS + 10):
+        began = time.perf_counter()
+        copy()
+        worker.synchronize()
+        if number >= 10:
+            seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def launches(worker: Any, one: Any) -> List[float]:
+    """Seconds of the host's time that one launch takes, of LAUNCHES in a row; the card is not waited for."""
+    seconds: List[float] = []
+    for number in range(LAUNCH_REPETITIONS + 1):
+        worker.synchronize()
+        began = time.perf_counter()
+        for _ in range(LAUNCHES):
+            one.add_(1)
+        if number:
+            seconds.append((time.perf_counter() - began) / LAUNCHES)
+    worker.synchronize()
+    return seconds
+
+
+def bandwidth(measure: str, size: int, pinned: bool, moved: int, seconds: List[float]) -> Dict[str, Any]:
+    values = [moved / each / 1e9 for each in seconds]
+    return {"measure": measure, "unit": "GB/s", "size_bytes": size, "pinned": pinned, "values": values}
+
+
+def said(worker: Any, rows: List[Dict[str, Any]]) -> None:
+    last = rows[-1]
+    figure = "%s %.3g %s" % (last["measure"], sorted(last["values"])[len(last["values"]) // 2], last["unit"])
+    worker.progress(min(0.95, len(rows) / 9), figure)
+
+
+def release_pinned(worker: Any) -> None:
+    """torch keeps pinned memory for later: here it would stay locked for the rest of the run."""
+    release = getattr(worker.torch._C, "_host_emptyCache", None)
+    if worker.backend != "cpu" and release is not None:
+        release()
