@@ -50,17 +50,32 @@ _LINKS = (
     "topology.pairs.p2p",
 )
 
+_LOAD = ("measurements.",)
+_SPEED = (
+    "measurements.hbm",
+    "measurements.gemm",
+    "measurements.host",
+    "measurements.siblings",
+    "measurements.pcie_under_load",
+)
+_GROUP = ("measurements.collectives", "measurements.nvls", "measurements.transport")
+_BETWEEN = ("measurements.pairs", "measurements.link_rate", *_GROUP)
+
 ROOTS: tuple[Root, ...] = (
-    Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=_CARD_FACTS),
-    Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=_CARD_FACTS),
+    Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
+    Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
     Root("cards.vendor", causes=("stack.torch.gpu_build", *_CUDA), hides=_CARD_FACTS),
-    Root("cards.count", causes=("cards.count.agreement", "cards.excluded", "stack.torch.devices")),
+    Root(
+        "cards.count",
+        causes=("cards.count.agreement", "cards.excluded", "stack.torch.devices"),
+        hides=("measurements.collectives",),
+    ),
     Root(
         "cards.usable",
         causes=("health.responsive", *_CUDA),
-        hides=(*_CARD_FACTS, "stack.context"),
+        hides=(*_CARD_FACTS, *_LOAD, "stack.context"),
     ),
-    Root("health.responsive", causes=_CUDA, hides=_CARD_FACTS),
+    Root("health.responsive", causes=_CUDA, hides=(*_CARD_FACTS, *_LOAD)),
     Root(
         "cards.model",
         causes=(
@@ -72,24 +87,36 @@ ROOTS: tuple[Root, ...] = (
             "cards.pcie.width",
             "cards.pcie.generation",
             "topology.fabric.state",
+            *_SPEED,
+            *_BETWEEN,
         ),
     ),
     Root("cards.identity", causes=_IDENTITY),
     Root("cards.mig", causes=("topology.pairs.p2p", *_CUDA), hides=("health.",)),
     Root("cards.compute_mode", causes=("stack.context",)),
     Root("cards.hidden_by_environment", causes=_CUDA),
-    Root("cards.processes", causes=("cards.memory.in_use", "cards.idle")),
-    Root("cards.memory.in_use", causes=("cards.memory.unexplained", "cards.idle")),
+    Root("cards.processes", causes=("cards.memory.in_use", "cards.idle", "measurements.memory"), hides=_LOAD),
+    Root(
+        "cards.memory.in_use",
+        causes=("cards.memory.unexplained", "cards.idle", "measurements.memory"),
+        hides=_LOAD,
+    ),
+    Root("cards.idle", hides=_LOAD),
+    Root("cards.power_limit", causes=("measurements.gemm", "measurements.siblings")),
+    Root("cards.clocks.event_reasons", causes=("measurements.throttling", *_SPEED)),
+    Root("cards.pcie.width", causes=("measurements.pcie_under_load", "measurements.host")),
+    Root("cards.pcie.generation", causes=("measurements.pcie_under_load", "measurements.host")),
     Root("health.ecc_mode", causes=("health.ecc_pending",)),
-    Root("topology.nvlink.disabled_by_driver", causes=(*_LINKS, "topology.fabric.state")),
+    Root("topology.nvlink.disabled_by_driver", causes=(*_LINKS, *_BETWEEN, "topology.fabric.state")),
     Root("stack.driver.fabric_manager", causes=("topology.fabric.state", *_CUDA)),
-    Root("topology.fabric.state", causes=("topology.fabric.health", "topology.pairs.p2p", *_CUDA)),
-    Root("topology.nvlink.active_links", causes=_LINKS),
-    Root("topology.pairs.nvlink", causes=("topology.pairs.p2p",)),
+    Root("topology.fabric.state", causes=("topology.fabric.health", "topology.pairs.p2p", *_BETWEEN, *_CUDA)),
+    Root("topology.nvlink.active_links", causes=(*_LINKS, *_BETWEEN)),
+    Root("topology.pairs.nvlink", causes=("topology.pairs.p2p", *_BETWEEN)),
+    Root("topology.pairs.p2p", causes=_BETWEEN),
     Root(
         "stack.torch.present",
         causes=("stack.context",),
-        hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context"),
+        hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context", *_LOAD),
     ),
     Root("stack.torch.gpu_build", causes=("stack.torch.arch", "stack.torch.devices", "stack.context")),
     Root("stack.cuda_init", causes=_CUDA),
@@ -97,6 +124,18 @@ ROOTS: tuple[Root, ...] = (
     Root("stack.torch.cuda_minimum", causes=("stack.torch.arch",)),
     Root("stack.torch.arch", causes=("stack.context",)),
     Root("stack.torch.devices", causes=("cards.count.agreement",)),
+    Root("stack.context", hides=_LOAD),
+    Root("measurements.performed", hides=_LOAD),
+    Root("measurements.stages", hides=_LOAD),
+    Root("measurements.throttling", causes=_SPEED),
+    Root("measurements.pcie_under_load", causes=("measurements.host", "measurements.siblings")),
+    Root("measurements.hbm", causes=("measurements.siblings",)),
+    Root("measurements.gemm", causes=("measurements.siblings",)),
+    Root("measurements.host", causes=("measurements.siblings",)),
+    Root("measurements.transport", causes=("measurements.collectives", "measurements.nvls")),
+    Root("measurements.link_rate", causes=("measurements.pairs", "measurements.collectives")),
+    Root("measurements.pairs", causes=("measurements.collectives",)),
+    Root("measurements.nvls", causes=("measurements.collectives",)),
 )
 """The deepest first: a finding follows from the first of these that explains it."""
 

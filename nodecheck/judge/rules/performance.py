@@ -1,0 +1,696 @@
+"""Is every card, pair and group as fast as the bundle promises, and as its siblings are?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from nodecheck.facts import Absent, Card, known, or_none
+from nodecheck.facts.measurements import Figure, Load
+from nodecheck.judge import figures
+from nodecheck.judge.figures import Place
+from nodecheck.judge.finding import NODE, Cause, Owner, Status
+from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
+from nodecheck.judge.rules.measurements import Look, first_line, load_rule
+from nodecheck.profile import Figure as Promised
+
+LINK_SHARE = 0.6
+"""Of the links' raw rate, one way. Healthy pairs give 0.83 (396 of 478 GB/s on an H200)."""
+PCIE_SHARE = 0.6
+"""Of the host link's rate, one way. Healthy cards give 0.8 to 0.9 (55.4 of 63 GB/s on an H200)."""
+PCIE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""A lane, one way, after line coding (PCI Express Base Specification; from 6 on with FLITs)."""
+CONTENDED = 0.25
+"""Less than this share of what each card gets alone, when all copy at once, is more than a shared switch costs."""
+SLOW_DISK_GB_PER_S = 0.05
+"""At this pace a checkpoint of 16 GB takes five minutes."""
+
+_HEAT = "heat (the driver slows the card)"
+_REASONS: dict[str, tuple[Status, str]] = {
+    "sw_power_cap": (Status.passed, "the power limit, as under full load"),
+    "applications_clocks_setting": (Status.passed, "application clocks"),
+    "sync_boost": (Status.passed, "a setting that keeps cards in step"),
+    "sw_thermal_slowdown": (Status.warn, _HEAT),
+    "hw_slowdown": (Status.warn, "a hardware slowdown"),
+    "hw_thermal_slowdown": (Status.warn, "heat (the hardware slows the card)"),
+    "hw_power_brake_slowdown": (Status.warn, "the server's power brake"),
+}
+"""Of a short load. What holds an idle card down is `cards.clocks.event_reasons`."""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if value < 10_000 else f"{value:,.0f}"
+
+
+def _at(figure: Figure) -> str:
+    at = figure.at
+    size = next(
+        (
+            f"{at.size_bytes // unit} {name}"
+            for name, unit in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+            if at.size_bytes and at.size_bytes % unit == 0
+        ),
+        None,
+    )
+    parts = (at.shape, size, at.dtype, at.ranks and f"{at.ranks} ranks", at.sustained and "sustained")
+    told = ", ".join(str(part) for part in parts if part)
+    return f"{figure.measure} ({told})" if told else figure.measure
+
+
+def _loaded(load: object) -> str:
+    """What the card did meanwhile, as a sentence; empty where that was not sampled."""
+    if not isinstance(load, Load):
+        return ""
+    parts = [
+        f"SM {load.sm_mhz} MHz" if known(load.sm_mhz) else "",
+        f"{load.power_watts:.0f} W" if known(load.power_watts) else "",
+        f"{load.celsius} °C" if known(load.celsius) else "",
+    ]
+    reasons = [_REASONS[reason][1] for reason in or_none(load.event_reasons) or () if reason in _REASONS]
+    told = ", ".join(part for part in parts if part)
+    held = f"the clock was held by {', '.join(reasons)}" if reasons else ""
+    both = "; ".join(part for part in (told, held) if part)
+    return f" Meanwhile: {both}." if both else ""
+
+
+def _tries(figure: Figure) -> str:
+    if len(figure.tries) < 2:
+        return ""
+    return f" Measured {len(figure.tries)} times: {', '.join(_number(value) for value in figure.tries)}."
+
+
+def _held(look: Look, promised: Promised, figure: Figure) -> Outcome:
+    """A measured figure against the profile's."""
+    bounds = figures.limits_here(promised, look.node, look.profile)
+    status = bounds.status(figure.median)
+    limit = bounds.fail if status is Status.fail else bounds.first
+    side = "at least" if bounds.more_is_better else "at most"
+    detail = (
+        f"{_at(figure)}: {_number(figure.median)} {figure.unit} "
+        f"({_number(figure.p5)} to {_number(figure.p95)}); typical {_number(promised.typical)}"
+        f"{f', {side} {_number(limit)}' if limit is not None else ''}.{_tries(figure)}"
+    )
+    if status is not Status.passed:
+        detail += _loaded(figure.load)
+        if promised.kind == "derived":
+            detail += " The profile's figure is derived from a neighbour's."
+    return Outcome(
+        status,
+        look.subject(figure.cards, figure.name),
+        detail=detail,
+        observed=round(figure.median, 4),
+        expected=limit if limit is None else round(limit, 4),
+        unit=figure.unit,
+        observed_from=f"{figure.stage} stage: median of {figure.repetitions} repetitions in torch",
+        expected_from=promised.witness if limit is not None else "",
+    )
+
+
+def _unmeasured(look: Look, promised: Promised, cards: tuple[str, ...]) -> Outcome:
+    """A figure that the profile asks for and that is not there; another size of it may stand in its place."""
+    seen = look.measured
+    subject = look.subject(cards, "all" if figures.subject_of(promised.measure) == "group" else "")
+    at = f"{promised.measure}{f' ({promised.at})' if str(promised.at) else ''}"
+    other = figures.at_another_size(promised, look.profile, seen.figures)
+    if other is not None:
+        return skipped(f"{at}: judged at {other.at.size}.", subject)
+    run = figures.run_of(figures.stage_of(promised.measure), cards, seen)
+    if figures.left_out(promised.measure, seen):
+        reason = "left out for the time budget"
+    elif run is not None and run.status != "done":
+        reason = first_line(run.detail) or run.status
+    elif any(figure.measure == promised.measure for figure in seen.figures):
+        reason = "measured only at other conditions than the profile's"
+    else:
+        reason = "no such figure came"
+    return Outcome(Status.unknown, subject, detail=f"{at}: not measured ({reason}).")
+
+
+def _promised(look: Look, *beginnings: str) -> Iterator[Promised]:
+    for promised in look.profile.figures:
+        if promised.measure.startswith(beginnings) and not promised.measure.endswith("_without_nvls"):
+            yield promised
+
+
+def _each(look: Look, *beginnings: str) -> Iterator[Outcome]:
+    """Every promised figure on every subject that it is to be measured on."""
+    nothing = True
+    for promised in _promised(look, *beginnings):
+        found = figures.measured(promised, look.measured.figures)
+        for cards in figures.expected_subjects(promised, look.node, look.profile):
+            nothing = False
+            figure = found.get(cards)
+            yield _held(look, promised, figure) if figure else _unmeasured(look, promised, cards)
+    if nothing:
+        yield _nothing(look, *beginnings)
+
+
+def _nothing(look: Look, *beginnings: str) -> Outcome:
+    if not any(_promised(look, *beginnings)):
+        return skipped(f"The profile {look.profile.name} has no such figure.")
+    if isinstance(look.node.cards, Absent):
+        return unknown(NODE, look.node.cards)
+    return skipped("There is nothing here to measure it on; see cards.count.")
+
+
+_FIGURE: dict[str, Any] = {
+    "passes": "every figure of the profile is reached, for exactly its size and type; each figure is measured up to "
+    f"{figures.TRIES} times where a limit lies within its own spread",
+    "warns": "one is below the profile's limit that warns, or below that of a derived figure",
+    "fails": "one is below the profile's limit that fails, or, where it has none, below half of typical",
+    "cause": Cause.slow,
+    "owner": Owner.provider,
+}
+
+
+@load_rule(
+    "measurements.hbm",
+    "The card's memory is as fast as the product's",
+    reads="copy and triad within the card's memory, read and written bytes over time",
+    required=True,
+    meaning="Everything that is bound by memory (inference, optimizers, normalisation) runs slower by as much.",
+    next_step="Look at the memory clock and at the card's ECC counts; send this report to the provider.",
+    repeat="nvbandwidth -t device_local_copy; nodecheck measure hbm",
+    **_FIGURE,
+)
+def hbm(look: Look) -> Iterator[Outcome]:
+    yield from _each(look, "hbm.")
+
+
+@load_rule(
+    "measurements.gemm",
+    "The card computes as fast as the product",
+    reads="products of matrices of random data in bursts, with clocks, power and temperature sampled meanwhile",
+    required=True,
+    meaning="Training and prefill run slower by as much; in a group all cards wait for the slowest.",
+    next_step="Read the clock, power and reasons beside the figure: a low power limit, heat or the server's power "
+    "brake is the provider's to mend.",
+    repeat="nodecheck measure gemm",
+    **_FIGURE,
+)
+def gemm(look: Look) -> Iterator[Outcome]:
+    yield from _each(look, "gemm.")
+
+
+@load_rule(
+    "measurements.host",
+    "The card's link to the host is as fast as the product's",
+    reads="copies of 512 MiB between pinned host memory and the card, each card alone",
+    required=True,
+    meaning="Loading models and data, and offloading, take longer by as much.",
+    next_step="Compare the PCIe generation and width read meanwhile (measurements.pcie_under_load); if they are right, "
+    "the process may run on the other socket than the card's.",
+    repeat="nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce; nodecheck measure host",
+    **_FIGURE,
+)
+def host(look: Look) -> Iterator[Outcome]:
+    yield from _each(look, "host.")
+
+
+@load_rule(
+    "measurements.launch",
+    "Kernels start as quickly as on the product",
+    reads="time for the host to queue an empty kernel",
+    meaning="Work made of many small kernels (inference of small batches) is held up by the host.",
+    next_step="Look at the CPU governor, other load on the CPUs, and the virtual machine.",
+    repeat="nodecheck measure host",
+    **{**_FIGURE, "fails": ""},
+)
+def launch(look: Look) -> Iterator[Outcome]:
+    yield from _each(look, "launch.")
+
+
+@load_rule(
+    "measurements.pairs",
+    "Cards reach each other as fast as their links promise",
+    reads="copies between every two cards, one pair at a time",
+    required=True,
+    meaning="Exchange between these cards is slower, and every collective over them goes at the slowest link's pace.",
+    next_step="Send the pair matrix of this report to the provider: one slow row and column is a card, a block is the "
+    "machine's NUMA split, a single pair is a link.",
+    repeat="nvbandwidth -t device_to_device_memcpy_read_ce; nodecheck measure pairs",
+    **_FIGURE,
+)
+def pairs(look: Look) -> Iterator[Outcome]:
+    """All pairs in one finding where they are well, else what is slow: a card, a block, or single links."""
+    nothing = True
+    for promised in _promised(look, "pairs."):
+        wanted = figures.expected_subjects(promised, look.node, look.profile)
+        if not wanted:
+            continue
+        nothing = False
+        found = figures.measured(promised, look.measured.figures)
+        found |= {
+            tuple(reversed(pair)): figure for pair, figure in found.items() if "two_way" in promised.measure
+        }
+        missing = [pair for pair in wanted if pair not in found]
+        if missing:
+            first = _unmeasured(look, promised, missing[0])
+            yield Outcome(first.status, detail=f"{len(missing)} of {len(wanted)} pairs: {first.detail}")
+        judged = {pair: _held(look, promised, found[pair]) for pair in wanted if pair in found}
+        yield from _matrix(look, judged, {pair: found[pair].median for pair in judged})
+    if nothing:
+        yield _nothing(look, "pairs.")
+
+
+def _matrix(
+    look: Look, judged: dict[tuple[str, ...], Outcome], values: dict[tuple[str, ...], float]
+) -> Iterator[Outcome]:
+    slow = {pair: outcome for pair, outcome in judged.items() if outcome.status is not Status.passed}
+    if not judged:
+        return
+    worst = min(values, key=lambda pair: values[pair])
+    if not slow:
+        slowest = judged[worst]
+        yield passed(
+            f"{len(judged)} pairs; the slowest, {slowest.subject.label}: {slowest.detail}",
+            observed=slowest.observed,
+            expected=slowest.expected,
+            unit=slowest.unit,
+            observed_from=slowest.observed_from,
+            expected_from=slowest.expected_from,
+        )
+        return
+    for subject_cards, told, of in _culprits(look, values, frozenset(slow)):
+        outcomes = [slow[pair] for pair in of]
+        gravest = max(
+            outcomes, key=lambda outcome: (outcome.status is Status.fail, -float(outcome.observed or 0))
+        )
+        yield Outcome(
+            gravest.status,
+            look.subject(subject_cards),
+            detail=f"{told} {gravest.subject.label}: {gravest.detail}" if len(of) > 1 else gravest.detail,
+            observed=gravest.observed,
+            expected=gravest.expected,
+            unit=gravest.unit,
+            observed_from=gravest.observed_from,
+            expected_from=gravest.expected_from,
+        )
+
+
+def _culprits(
+    look: Look, pairs: Iterable[tuple[str, ...]], slow: frozenset[tuple[str, ...]]
+) -> Iterator[tuple[tuple[str, ...], str, list[tuple[str, ...]]]]:
+    """What the slow pairs have in common: the cards it is about, a sentence, and the pairs it stands for."""
+    left, every = set(slow), set(pairs)
+    keys = tuple(dict.fromkeys(key for pair in sorted(every) for key in pair))
+    nodes = {card.key: or_none(card.numa_node) for card in look.node.known_cards}
+    across = {pair for pair in every if nodes.get(pair[0]) != nodes.get(pair[1])}
+    if len(keys) > 2 and left == every:
+        yield keys, "Every pair is slow, the slowest", sorted(left)
+        return
+    if len(keys) > 2 and left == across:
+        yield (
+            keys,
+            "Every pair across the machine's NUMA nodes is slow and none within one, the slowest",
+            sorted(left),
+        )
+        return
+    for key in keys:
+        own = {pair for pair in every if key in pair}
+        if len(keys) > 2 and own <= slow:
+            yield (key,), "Every pair with this card is slow, the slowest", sorted(own)
+            left -= own
+    while left:
+        pair = min(left)
+        both = sorted(left & {pair, tuple(reversed(pair))})
+        left -= set(both)
+        yield pair, "Both directions are slow, the slower", both
+
+
+@load_rule(
+    "measurements.link_rate",
+    "NVLinks carry what they are rated for",
+    reads="copies between every two cards that NVLink joins, beside the number of their links and the raw rate of each",
+    passes=f"every direction gives {LINK_SHARE:.0%} of the links' raw rate or more",
+    fails="one gives less: data takes another way, or the links repeat much",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="The links are there and do not carry the data: copies go over PCIe and the host instead, or are repeated.",
+    next_step="Look at topology.pairs.p2p and topology.nvlink.errors; send this report to the provider.",
+    repeat="nvidia-smi topo -m; nvidia-smi topo -p2p rw; nodecheck measure pairs",
+)
+def link_rate(look: Look) -> Iterator[Outcome]:
+    rates = _raw_rates(look)
+    if not rates:
+        yield skipped("No two cards are joined by NVLinks whose number and rate are known.")
+        return
+    shares: dict[tuple[str, ...], tuple[float, Figure]] = {}
+    for figure in look.measured.figures:
+        raw = rates.get(frozenset(figure.cards))
+        big = figure.at.size_bytes is None or figure.at.size_bytes >= figures.LEAST_COPY_BYTES
+        if figure.measure == "pairs.one_way" and raw and big:
+            shares[figure.cards] = (figure.median / raw, figure)
+    words: dict[str, Any] = {"expected": LINK_SHARE, "unit": "of the raw rate"}
+    if not shares:
+        yield Outcome(Status.unknown, detail="No pair that NVLink joins was measured.", **words)
+        return
+    low = {pair: share for pair, (share, _) in shares.items() if share < LINK_SHARE}
+    for pair, share in low.items():
+        figure = shares[pair][1]
+        yield fail(
+            f"{_number(figure.median)} GB/s over links of {_number(rates[frozenset(pair)])} GB/s raw.",
+            subject=look.subject(pair),
+            observed=round(share, 3),
+            **words,
+        )
+    if not low:
+        least = min(share for share, _ in shares.values())
+        yield passed(
+            f"{len(shares)} directions, the least at {least:.0%}.", observed=round(least, 3), **words
+        )
+
+
+def _raw_rates(look: Look) -> dict[frozenset[str], float]:
+    """Raw rate one way of the links between two cards, GB/s: their number × the rate of a link."""
+    topology, spec = look.node.topology, look.profile.links
+    pairs = None if isinstance(topology, Absent) else or_none(topology.pairs)
+    cards = figures.by_key(look.node)
+    rates: dict[frozenset[str], float] = {}
+    for pair in pairs or ():
+        links = or_none(pair.nvlinks)
+        speeds = (
+            [or_none(link.speed_mb_per_s) for link in or_none(cards[pair.a].links) or ()]
+            if pair.a in cards
+            else []
+        )
+        told = [speed for speed in speeds if speed]
+        speed = median(told) if told else (spec.link_speed_mb_per_s if spec else None)
+        if links and speed:
+            rates[frozenset((pair.a, pair.b))] = links * speed / 1000
+    return rates
+
+
+@load_rule(
+    "measurements.collectives",
+    "Collectives over all cards are as fast as the bundle's",
+    reads="bus bandwidth as nccl-tests defines it, over all cards, of the slowest rank",
+    required=True,
+    meaning="Every step of training over all cards waits for its gradients by as much longer.",
+    next_step="Read measurements.transport and measurements.nvls first; then the pair matrix and the figures of the "
+    "parts of the group, which say which card or link it is.",
+    repeat="all_reduce_perf -b 8G -e 8G -g N; nodecheck measure collectives",
+    **_FIGURE,
+)
+def collectives(look: Look) -> Iterator[Outcome]:
+    for outcome in _each(look, "all_", "reduce_scatter.", "broadcast."):
+        if outcome.status in (Status.warn, Status.fail):
+            outcome = replace(outcome, detail=f"{outcome.detail}{_slowest_part(look)}")
+        yield outcome
+
+
+def _slowest_part(look: Look) -> str:
+    """Which part of the cards, and which rank, is slower than the others; empty where that cannot be said."""
+    parts: dict[tuple[object, ...], list[Figure]] = defaultdict(list)
+    for figure in look.measured.figures:
+        if figure.measure == "all_reduce.busbw" and figure.name not in ("", "all"):
+            parts[figure.at.size_bytes, figure.at.dtype, figure.at.in_place, len(figure.cards)].append(figure)
+    told = ""
+    largest = max(parts, key=lambda key: (key[0] or 0, len(parts[key])), default=None)
+    if largest and len(parts[largest]) > 1:
+        slow = min(parts[largest], key=lambda figure: figure.median)
+        fast = max(parts[largest], key=lambda figure: figure.median)
+        if slow.median < (1 - figures.WARN_BEHIND) * fast.median:
+            where = look.subject(slow.cards, slow.name).label
+            told += f" The slower part is the {where}: {_number(slow.median)} against {_number(fast.median)} GB/s."
+    behind = {
+        card: max(places, key=lambda place: place.behind)
+        for card, places in figures.places(look.node).items()
+        if any(place.status is not Status.passed for place in places)
+    }
+    if behind:
+        card, place = max(behind.items(), key=lambda item: item[1].behind)
+        told += f" The slowest card is {look.subject((card,)).label}: {_behind(place)}."
+    return told
+
+
+# Beside the siblings
+
+
+def _behind(place: Place) -> str:
+    return (
+        f"{_at(place.figure)} {_number(place.figure.median)} {place.figure.unit}, {place.behind:.1%} behind "
+        f"{_number(place.usual)}"
+    )
+
+
+@load_rule(
+    "measurements.siblings",
+    "The card keeps up with its siblings",
+    reads="what each card gave in memory, products and host copies, alone, beside the median of the cards of its model "
+    "(of products the best shape)",
+    passes=f"it is less than {figures.WARN_BEHIND:.0%} behind in each, or no further than the cards lie apart anyhow "
+    f"({figures.MAD_WIDTHS:g} × their median absolute deviation)",
+    warns="it is further behind in one; of two cards the slower one",
+    fails=f"it is {figures.FAIL_BEHIND:.0%} behind or more, of at least {figures.FEWEST_SIBLINGS} cards "
+    f"({figures.FAIL_BEHIND_HOST:.0%} in host copies)",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="All cards of a group wait for the slowest in every step: one card that is 5 % slow costs all of them 5 %.",
+    next_step="Compare clocks, power and temperature under load with the siblings'; ask the provider for another card.",
+    repeat="nodecheck measure hbm gemm host",
+)
+def siblings(look: Look) -> Iterator[Outcome]:
+    if len(look.node.known_cards) < 2:
+        yield skipped("There is no second card to compare with.")
+        return
+    places = figures.places(look.node)
+    for card in look.node.known_cards:
+        own = places.get(card.key)
+        yield (
+            _among(card, own)
+            if own
+            else Outcome(
+                Status.unknown,
+                of_card(card),
+                detail="No figure of this card has one of a sibling's beside it.",
+            )
+        )
+
+
+def _among(card: Card, places: list[Place]) -> Outcome:
+    worst = max(places, key=lambda place: (_GRAVITY.index(place.status), place.behind))
+    words: dict[str, Any] = {
+        "subject": of_card(card),
+        "observed": round(worst.behind, 4),
+        "expected": round(worst.limits.first or 0.0, 4),
+        "unit": "behind the siblings' median",
+        "observed_from": "medians of every card, measured alone",
+        "expected_from": "docs/statistics.md",
+    }
+    slow = [place for place in places if place.status is not Status.passed]
+    if not slow:
+        return passed(f"{len(places)} figures; the furthest: {_behind(worst)}.", **words)
+    told = "; ".join(_behind(place) for place in sorted(slow, key=lambda place: -place.behind)[:4])
+    return Outcome(worst.status, detail=f"{told}.{_tries(worst.figure)}{_loaded(worst.figure.load)}", **words)
+
+
+_GRAVITY = (Status.passed, Status.warn, Status.fail)
+
+
+# Under load
+
+
+@load_rule(
+    "measurements.throttling",
+    "Nothing but its power limit slows the card under load",
+    reads="SM clock, draw, temperature and clocks-event reasons, sampled by NVML beside the load",
+    door="nvml",
+    passes="nothing does, or the power limit, which is normal at full load; the figures are stated",
+    warns="heat, a hardware slowdown or the server's power brake slowed the card within seconds",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="Cooling or power supply of the server does not bear a load of seconds; it will bear less of one of hours.",
+    next_step="Send this report to the provider: fans, heat sinks, power supplies and their cables want a look.",
+    repeat=smi("clocks.sm", "power.draw", "temperature.gpu", "clocks_event_reasons.active") + " -lms 200",
+)
+def throttling(look: Look) -> Iterator[Outcome]:
+    if not look.node.known_cards:
+        yield skipped("There is no card whose clocks could be sampled.")
+    for card in look.node.known_cards:
+        yield _throttled(card, [f for f in look.measured.figures if f.cards == (card.key,)])
+
+
+def _throttled(card: Card, own: list[Figure]) -> Outcome:
+    subject = of_card(card)
+    loads = [(figure, figure.load) for figure in own if isinstance(figure.load, Load)]
+    told = [(figure, load) for figure, load in loads if known(load.event_reasons)]
+    if not told:
+        return Outcome(Status.unknown, subject, detail="Not seen: no sample was taken under load.")
+    reasons = {reason: figure for figure, load in told for reason in or_none(load.event_reasons) or ()}
+    bad = {
+        reason: reasons[reason] for reason in sorted(reasons) if _REASONS.get(reason, _CALM)[0] is Status.warn
+    }
+    # The sustained figure says most; else the product that drew most.
+    figure, load = max(told, key=lambda one: (one[0].at.sustained, or_none(one[1].power_watts) or 0.0))
+    detail = f"{_at(figure)}: {_number(figure.median)} {figure.unit}.{_loaded(load)}"
+    words: dict[str, Any] = {"subject": subject, "observed": ", ".join(sorted(reasons)) or "none"}
+    if bad:
+        names = "; ".join(f"{_REASONS[reason][1]} during {_at(bad[reason])}" for reason in bad)
+        return warn(f"Slowed by {names}. {detail}", **words)
+    return passed(detail, **words)
+
+
+_CALM = (Status.passed, "")
+
+
+@load_rule(
+    "measurements.pcie_under_load",
+    "The host link is up to speed while it works",
+    reads="PCIe generation and width, sampled by NVML during the copies (idle cards lower them), and the bandwidth "
+    "beside what such a link carries",
+    door="nvml",
+    passes=f"both are the product's, and copies reach {PCIE_SHARE:.0%} of the link's rate",
+    warns="one is lower although the copies are fast enough for the profile, or copies reach less of the link's rate",
+    fails="one is lower, and the copies are below the profile's limit",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="The slot, a riser or a setting of the BIOS holds the card's link down.",
+    next_step="Send this report to the provider. If the link is right and copies are slow, look at the CPU binding.",
+    repeat=smi("pcie.link.gen.current", "pcie.link.width.current") + " -lms 200",
+)
+def pcie_under_load(look: Look) -> Iterator[Outcome]:
+    spec = look.profile.card
+    if spec is None or spec.pcie_generation is None or not look.node.known_cards:
+        yield skipped("The profile gives no PCIe generation, or there is no card.")
+        return
+    for card in look.node.known_cards:
+        yield _pcie(look, card, spec.pcie_generation, min(spec.pcie_widths), spec.witness)
+
+
+def _pcie(look: Look, card: Card, generation: int, width: int, witness: str) -> Outcome:
+    subject = of_card(card)
+    copies = [
+        figure
+        for figure in look.measured.figures
+        if figure.cards == (card.key,)
+        and figure.measure in ("host.h2d", "host.d2h")
+        and figure.at.pinned is not False
+        and not figure.at.together
+        and (figure.at.size_bytes or 0) >= figures.LEAST_COPY_BYTES
+    ]
+    loads = [figure.load for figure in copies if isinstance(figure.load, Load)]
+    generations = [load.pcie_generation for load in loads if known(load.pcie_generation)]
+    widths = [load.pcie_width for load in loads if known(load.pcie_width)]
+    if not generations or not widths:
+        return Outcome(Status.unknown, subject, detail="Not seen: the link was not sampled during a copy.")
+    seen_generation, seen_width = max(generations), max(widths)
+    slowest = min(copies, key=lambda figure: figure.median)
+    words: dict[str, Any] = {
+        "subject": subject,
+        "observed": f"Gen{seen_generation} x{seen_width}",
+        "expected": f"Gen{generation} x{width}",
+        "expected_from": witness,
+    }
+    beside = f"{_at(slowest)}: {_number(slowest.median)} GB/s"
+    if seen_generation < generation or seen_width < width:
+        told = f"Gen{seen_generation} x{seen_width} under load; {beside}."
+        return (fail if _host_copies_fail(look, card) else warn)(told, **words)
+    rate = PCIE_GB_PER_S.get(seen_generation, 0.0) * seen_width
+    if rate and slowest.median < PCIE_SHARE * rate:
+        share = slowest.median / rate
+        return warn(
+            f"{beside}, {share:.0%} of what Gen{seen_generation} x{seen_width} carries ({_number(rate)} GB/s).",
+            **{**words, "observed": round(share, 3), "expected": PCIE_SHARE, "unit": "of the link's rate"},
+        )
+    return passed(f"Gen{seen_generation} x{seen_width} under load; {beside}.", **words)
+
+
+def _host_copies_fail(look: Look, card: Card) -> bool:
+    for promised in _promised(look, "host.h2d", "host.d2h"):
+        figure = figures.measured(promised, look.measured.figures).get((card.key,))
+        if figure and figures.limits(promised).status(figure.median) is not Status.passed:
+            return True
+    return False
+
+
+@load_rule(
+    "measurements.contention",
+    "Cards share the host without starving each other",
+    reads="host copies of all cards at once beside each card's alone",
+    passes="what is left to each is stated; half is normal where two cards share a switch",
+    warns=f"a card is left less than {CONTENDED:.0%} of what it gets alone",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="Loading data on all cards at once goes at a fraction of what each shows alone.",
+    next_step="Ask the provider how the cards are attached: many of them behind one switch, or on one socket.",
+    repeat="nvbandwidth -t host_to_all_memcpy_ce; nodecheck measure host",
+)
+def contention(look: Look) -> Iterator[Outcome]:
+    if len(look.node.known_cards) < 2:
+        yield skipped("There is no second card to share the host with.")
+        return
+    alone: dict[tuple[str, tuple[str, ...], object], Figure] = {}
+    for figure in look.measured.figures:
+        if figure.measure.startswith("host.") and figure.unit == "GB/s" and not figure.at.together:
+            alone[figure.measure, figure.cards, figure.at] = figure
+    shares: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+    for figure in look.measured.figures:
+        if figure.measure.startswith("host.") and figure.at.together:
+            apart = figure.at.model_copy(update={"together": False})
+            one = alone.get((figure.measure, figure.cards, apart))
+            if one and one.median > 0:
+                shares[figure.measure][figure.cards] = figure.median / one.median
+    if not shares:
+        if "host together" in look.measured.dropped:
+            yield skipped("Copies of all cards at once were left out for the time budget.")
+        else:
+            yield Outcome(Status.unknown, detail="No copies of all cards at once were measured.")
+        return
+    told = "; ".join(
+        f"{measure} {min(by_card.values()):.0%} to {max(by_card.values()):.0%}"
+        for measure, by_card in shares.items()
+    )
+    least, cards = min((share, cards) for by_card in shares.values() for cards, share in by_card.items())
+    words: dict[str, Any] = {"observed": round(least, 3), "unit": "of what the card gets alone"}
+    if least < CONTENDED:
+        where = look.subject(cards).label
+        yield warn(
+            f"Left to each when all copy at once: {told}; least to {where}.", expected=CONTENDED, **words
+        )
+    else:
+        yield passed(f"Left to each when all copy at once: {told}.", **words)
+
+
+@load_rule(
+    "measurements.storage",
+    "The disks keep up",
+    reads="reading and writing on the scratch disk and the report's, past the caches",
+    door="host",
+    passes="the figures are stated",
+    warns=f"a disk reads or writes less than {SLOW_DISK_GB_PER_S * 1000:g} MB/s in a row",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="Checkpoints and data sets take many minutes to write or read.",
+    next_step="Ask the provider for a local NVMe disk, or which folder is on one.",
+    repeat="nodecheck measure storage",
+)
+def storage(look: Look) -> Iterator[Outcome]:
+    disks: dict[str, list[Figure]] = defaultdict(list)
+    for figure in look.measured.figures:
+        if figure.subject == "disk":
+            disks[figure.name].append(figure)
+    for name, own in disks.items():
+        told = "; ".join(
+            f"{figure.measure.partition('.')[2]} {_number(figure.median)} {figure.unit}" for figure in own
+        )
+        in_a_row = [f for f in own if f.unit == "GB/s" and "random" not in f.measure]
+        slowest = min(in_a_row, key=lambda figure: figure.median, default=None)
+        words: dict[str, Any] = {"subject": look.subject((), name)}
+        if slowest:
+            words |= {"observed": round(slowest.median, 4), "unit": slowest.unit}
+        if slowest and slowest.median < SLOW_DISK_GB_PER_S:
+            yield warn(f"{told}.", expected=SLOW_DISK_GB_PER_S, **words)
+        else:
+            yield passed(f"{told}.", **words)
+    if disks:
+        return
+    if figures.stage_left_out("storage", look.measured):
+        yield skipped("storage was left out for the time budget.")
+        return
+    runs = [run for run in look.measured.stages if run.stage == "storage"]
+    reason = next((first_line(run.detail) for run in runs if run.status != "done"), "nothing says why")
+    yield Outcome(Status.unknown, detail=f"No disk was measured: {reason}.")
