@@ -263,7 +263,7 @@ class Measuring:
         return not lost and all(run.status == "done" for run in runs)
 
     def _card(self, step: Step, card: str, said: _Said) -> StageRun:
-        subject = step.subject if step.place or step.pairs else (card,)
+        subject = step.subject if step.stage == "storage" or step.pairs else (card,)
         if card not in said.answers:
             run = self._failed(step, subject, said.errors.get(card), said.seconds)
             if run.status == "timed_out":

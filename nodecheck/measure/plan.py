@@ -59,8 +59,6 @@ class Step:
     """How long load is held up on purpose, within `typical_seconds`."""
     group: str = ""
     """Of collectives: the group's name."""
-    place: str = ""
-    """Of storage: the folder."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Of pairs: which, from and to."""
 
@@ -75,14 +73,9 @@ class Step:
         return _PATIENCE_SECONDS + round(_PATIENCE * work) + 2 * self.load_seconds
 
     @property
-    def name(self) -> str:
-        """Of the group or the disk that the step measures; empty for cards and pairs."""
-        return self.group or self.place
-
-    @property
     def subject(self) -> tuple[str, ...]:
         """The cards that a `StageRun` of this step names."""
-        if self.place:
+        if self.stage == "storage":
             return ()
         if self.pairs:
             return tuple(dict.fromkeys(card for pair in self.pairs for card in pair))
@@ -143,7 +136,7 @@ def _hbm(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
 
 
 def _gemm(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
-    yield Step("gemm", "gemm", _keys(loaded), {}, 3.0)
+    yield Step("gemm", "gemm", _keys(loaded), {}, 4.5)
     if level == "full":
         arguments = {"sustained_seconds": SUSTAINED_SECONDS}
         seconds = SUSTAINED_SECONDS + 1.0
@@ -159,10 +152,15 @@ def _host(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
     """Each alone, since that is what profiles state; then all at once, which shows what they share."""
     if on_cpu(loaded):
         return
-    for key in _keys(loaded):
-        yield Step("host", "host", (key,), {"together": False}, 1.0)
-    if len(loaded) > 1:
-        yield Step("host", "host together", _keys(loaded), {"together": True}, 1.5)
+    keys = _keys(loaded)
+    for key in keys:
+        yield Step("host", "host", (key,), {"together": False}, 1.6)
+    if len(keys) > 1:
+        # Ranks, so that they can wait for each other.
+        each: Json = {key: {"rank": rank} for rank, key in enumerate(keys)}
+        yield Step(
+            "host", "host together", keys, {"together": True, "world": len(keys), "each": each}, 2.5
+        )
 
 
 def _pairs(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
@@ -202,24 +200,25 @@ def _collectives(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
             yield Step("collectives", "transport", group.cards, ranks, seconds, group=group.name)
 
 
-REPORT_PLACE = "report"
+REPORT_FOLDER = "report"
 """Stands for the report's folder in a request, so that a recording does not depend on where reports go."""
 
 
 def _storage(node: Node, loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
     """The report's disk and the scratch disk; one worker writes, as it needs no card."""
-    seconds = 20.0 if level == "full" else 4.0
-    for place in dict.fromkeys((REPORT_PLACE, *_scratch(node))):
-        arguments = {"level": level, "place": place}
-        yield Step("storage", "storage", (loaded[0].key,), arguments, seconds, place=place)
+    folders = list(dict.fromkeys((REPORT_FOLDER, *_scratch(node))))
+    seconds = (60.0 if level == "full" else 4.0) * len(folders)
+    yield Step("storage", "storage", (loaded[0].key,), {"level": level, "folders": folders}, seconds)
 
 
 def _scratch(node: Node) -> Iterator[str]:
-    """The largest local disk."""
+    """A folder on the largest local disk."""
     if known(node.host) and known(node.host.disks):
         local = [disk for disk in node.host.disks if disk.kind == "local" and not disk.read_only]
         if local:
-            yield max(local, key=lambda disk: or_none(disk.free_bytes) or 0).mount
+            mount = max(local, key=lambda disk: or_none(disk.free_bytes) or 0).mount
+            # Who is no root may not write beside the system's own folders.
+            yield "/var/tmp" if mount == "/" else mount  # noqa: S108
 
 
 def fit(steps: Iterable[Step], seconds: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
@@ -245,7 +244,7 @@ def without(step: Step, lost: Collection[str], keys: Iterable[str]) -> Step | No
         arguments = {**step.arguments, "pairs": [list(pair) for pair in pairs]}
         return replace(step, cards=left[:1], pairs=pairs, arguments=arguments) if pairs else None
     # Whose worker writes to a disk does not matter.
-    cards = left[:1] if step.place else tuple(card for card in step.cards if card not in lost)
+    cards = left[:1] if step.stage == "storage" else tuple(card for card in step.cards if card not in lost)
     return replace(step, cards=cards) if cards else None
 
 
@@ -259,12 +258,14 @@ def gives(step: Step, figure: Figure) -> bool:
     if figure.subject == "pair":
         measures = step.arguments.get("measures", [])
         return figure.cards in step.pairs and figure.measure.partition(".")[2] in measures
-    if figure.subject == "group" or figure.subject == "disk":
-        return step.name == figure.name
+    if figure.subject == "disk":
+        return True
+    if figure.subject == "group":
+        return step.group == figure.name
     sustained = step.part == "gemm sustained"
     together = step.arguments.get("together", False)
     return (
-        not step.name
+        not step.group
         and figure.cards[0] in step.cards
         and (sustained, together) == (figure.at.sustained, figure.at.together)
     )

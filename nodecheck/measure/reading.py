@@ -122,7 +122,7 @@ def figure(step: Step, card: str, row: Row, load: Maybe[Load]) -> Figure:
         stage=step.stage,
         subject=subject,
         cards=cards,
-        name=step.name or row.name,
+        name=step.group or row.name,
         at=row.at,
         unit=row.unit,
         median=median(row.values),
@@ -159,7 +159,7 @@ def checks(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[Check 
             stage=step.stage,
             subject="card" if subject == "disk" else subject,
             cards=cards,
-            name=step.name or text(row.get("name"), 100),
+            name=step.group or text(row.get("name"), 100),
             at=conditions(row),
             compared=compared,
             wrong=wrong,
@@ -171,7 +171,7 @@ def checks(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[Check 
 def _subject(
     step: Step, card: str, pair: tuple[str, str] | None, own: bool = False
 ) -> tuple[Literal["card", "pair", "group", "disk"], tuple[str, ...]]:
-    if step.place:
+    if step.stage == "storage":
         return "disk", ()
     if step.pairs and pair is not None:
         return "pair", pair
@@ -313,7 +313,7 @@ def accesses(step: Step, card: str, answer: Mapping[str, Json]) -> Iterator[tupl
 def left_out(told: Json) -> str:
     """One thing that a stage did not measure, and why: `all_reduce 8589934592 bfloat16: …`."""
     told = mapping(told)
-    names = (text(told.get(key), 64) for key in ("measure", "collective", "dtype"))
+    names = (text(told.get(key), 64) for key in ("measure", "collective", "dtype", "name"))
     size = whole(told.get("size_bytes"))
     what = " ".join(name for name in (*names, f"at {size} bytes" if size else "") if name)
     why = text(told.get("why"), 500)

@@ -173,7 +173,7 @@ class FakeWorkers:
             "values": [value * (1 + spread * (i - middle) / middle) for i in range(REPETITIONS)],
             **_told(figure.at),
         }
-        return row | _pair(figure)
+        return row | _pair(figure) | ({"name": figure.name} if figure.subject == "disk" else {})
 
     def _check(self, check: Check) -> dict[str, Any]:
         wrong = sum(self.wrong.get((check.check, card), 0) for card in check.cards)
