@@ -101,6 +101,8 @@ class Transport(Fact):
     """(collective and size, algorithm/protocol): (`all_reduce 8589934592`, `RING/SIMPLE`)."""
     library: str = ""
     """`NCCL 2.28.9`."""
+    notes: tuple[str, ...] = ()
+    """What else the log says of the way: why NVLS is not used, and settings of the renter's that NCCL obeyed."""
 
 
 class StageRun(Fact):
