@@ -10,6 +10,7 @@ from nodecheck.sources.files import Files
 from nodecheck.sources.interpreter import Interpreter
 from nodecheck.sources.nvml import Nvml
 from nodecheck.sources.process import Process
+from nodecheck.sources.workers import OnProgress, Workers
 
 __all__ = [
     "NAMES",
@@ -19,22 +20,24 @@ __all__ = [
     "Nvml",
     "Process",
     "Sources",
+    "Workers",
     "live_channels",
     "recorders",
 ]
 
-NAMES = ("files", "process", "commands", "nvml", "interpreter")
+NAMES = ("files", "process", "commands", "nvml", "interpreter", "workers")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything the probes may ask."""
+    """Everything the probes and the measurements may ask."""
 
     files: Files
     process: Process
     commands: Commands
     nvml: Nvml
     interpreter: Interpreter
+    workers: Workers
 
     @classmethod
     def over(cls, channels: dict[str, Channel]) -> Sources:
@@ -45,6 +48,7 @@ class Sources:
             commands=Commands(channels["commands"]),
             nvml=Nvml(channels["nvml"]),
             interpreter=Interpreter(channels["interpreter"]),
+            workers=Workers(channels["workers"]),
         )
 
     @classmethod
@@ -53,9 +57,12 @@ class Sources:
         return cls.over({name: Recorded(recording.get(name, {})) for name in NAMES})
 
 
-def live_channels(python: str | None = None) -> dict[str, Channel]:
-    """Channels to this machine. `python` is the renter's interpreter, if it was named."""
-    from nodecheck.sources import commands, files, interpreter, nvml, process
+def live_channels(python: str | None = None, on_progress: OnProgress | None = None) -> dict[str, Channel]:
+    """Channels to this machine.
+
+    `python` is the renter's interpreter, if it was named; `on_progress` hears how the workers get on.
+    """
+    from nodecheck.sources import commands, files, interpreter, nvml, process, workers
 
     return {
         "files": files.live(),
@@ -63,6 +70,7 @@ def live_channels(python: str | None = None) -> dict[str, Channel]:
         "commands": commands.live(),
         "nvml": nvml.live(),
         "interpreter": interpreter.live(python),
+        "workers": workers.live(on_progress),
     }
 
 

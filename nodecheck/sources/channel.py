@@ -1,7 +1,7 @@
 """How raw answers travel: one question in, one answer out, whether the node is here or in a recording.
 
-Every source (`files`, `process`, `commands`, `nvml`, `interpreter`) is a typed front on a `Channel`. The live
-channel asks the machine, the recorded one looks the answer up, the recording one asks and writes down. So a
+Every source (`files`, `process`, `commands`, `nvml`, `interpreter`, `workers`) is a typed front on a `Channel`. The
+live channel asks the machine, the recorded one looks the answer up, the recording one asks and writes down. So a
 recording holds exactly what the probes asked for, and the probes cannot tell the two apart.
 """
 

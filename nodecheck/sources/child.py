@@ -170,7 +170,7 @@ def end_all() -> None:
     """End every child that runs now (the user interrupted us); waits for none of them."""
     with _running_lock:
         for child in _running:
-            _end_group(child)
+            end_group(child)
 
 
 class _Tail:
@@ -219,9 +219,9 @@ def _listen(
             selector.register(tail.stream, selectors.EVENT_READ, tail)
         while True:
             now = time.monotonic()
-            if last_call is None and _has_ended(child):
+            if last_call is None and has_ended(child):
                 # What it started and left behind would hold the pipes open.
-                _end_group(child)
+                end_group(child)
                 last_call = now + _LINGER_SECONDS
             if last_call is not None:
                 if not selector.get_map() or now >= last_call:
@@ -239,7 +239,7 @@ def _listen(
                     selector.unregister(key.fileobj)
 
 
-def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+def has_ended(child: subprocess.Popen[bytes]) -> bool:
     """Whether the child is a zombie by now. It stays one, so that its number belongs to nobody else yet."""
     try:
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -250,7 +250,7 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
 def _abandon(child: subprocess.Popen[bytes], pipe: IO[bytes] | None = None) -> None:
     """End the child's group, close our ends of the pipes, leave the reaping to a thread nobody waits for."""
     with _running_lock:
-        _end_group(child)
+        end_group(child)
         _running.discard(child)
     for stream in (child.stdout, child.stderr, pipe):
         if stream is not None:
@@ -260,7 +260,7 @@ def _abandon(child: subprocess.Popen[bytes], pipe: IO[bytes] | None = None) -> N
             threading.Thread(target=child.wait, name="reaper", daemon=True).start()
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
+def end_group(child: subprocess.Popen[bytes]) -> None:
     """Only for a child not yet reaped: the group's number is its pid, since it leads a session of its own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -42,6 +42,8 @@ MAX_DEPTH = 64
 MAX_DIGITS = 40
 
 _MEMBERS = (MANIFEST, *(f"{name}.json" for name in NAMES))
+_LATER = ("workers.json",)
+"""Members that recordings did not have from the beginning: there nothing of the kind was asked."""
 _AGAIN = "take it again with `nodecheck capture`"
 
 
@@ -201,6 +203,8 @@ class _Reading:
         if not os.path.lexists(self._path / MANIFEST):
             raise self._foreign(f"the folder has no {MANIFEST}")
         for name in _MEMBERS:
+            if name in _LATER and not os.path.lexists(self._path / name):
+                continue
             try:
                 with _open(self._path / name, os.O_NOFOLLOW) as file:
                     content = file.read(MAX_BYTES + 1)
@@ -293,6 +297,9 @@ class _Reading:
         if not isinstance(digests, dict):
             raise self._damaged(f"{MANIFEST} lists no members")
         for name in _MEMBERS[1:]:
+            if name in _LATER and name not in self._contents and name not in digests:
+                self._contents[name] = b"{}"
+                continue
             if name not in self._contents:
                 raise self._damaged(f"{name} is missing")
             if hashlib.sha256(self._contents[name]).hexdigest() != digests.get(name):

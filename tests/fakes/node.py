@@ -63,6 +63,7 @@ class FakeNode:
             "commands": _Answers(self.commands),
             "nvml": self.driver(description),
             "interpreter": _Answers(self.interpreter),
+            "workers": _Answers({}),
         }
 
     def driver(self, description: Path) -> Channel:

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodecheck import __version__
+from nodecheck.facts import Absent, Why
 from nodecheck.sources import NAMES, Sources, recording
 from nodecheck.sources.channel import Json
 from nodecheck.sources.recording import MANIFEST, RecordingError, load, members, save
@@ -42,6 +43,9 @@ ANSWERS: dict[str, dict[str, Json]] = {
     "commands": {"dmesg": {"value": {"returncode": 1, "stdout": "", "stderr": "no", "seconds": 0.25}}},
     "nvml": {"survey": {"value": {"nvmlDeviceGetName(0)": "NVIDIA H200", "nvmlDeviceGetCount_v2()": 1}}},
     "interpreter": {"chosen": {"value": {"path": "/opt/venv/bin/python3", "others": []}}},
+    "workers": {
+        'context {"cards": ["cpu0"]}': {"value": {"answers": {"cpu0": {"rows": []}}, "seconds": 0.5}}
+    },
 }
 
 
@@ -146,6 +150,34 @@ def test_a_folder_with_the_same_files_reads_the_same(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "worker.log").write_text("something beside it")
     assert load(tmp_path).answers == ANSWERS
+
+
+def test_a_recording_from_before_there_were_workers_reads_as_one_that_asked_none(tmp_path: Path) -> None:
+    files = members(ANSWERS, keep_identity=True, taken_at=TAKEN_AT)
+    manifest = json.loads(files[MANIFEST])
+    del files["workers.json"], manifest["members"]["workers.json"]
+    files[MANIFEST] = json.dumps(manifest).encode()
+    folder = tmp_path / "node"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for path in (pack(tmp_path / "old.tar.gz", files), folder):
+        assert load(path).answers == {**ANSWERS, "workers": {}}
+        asked = Sources.recorded(load(path).answers).workers.run("context", ["cpu0"], {})
+        assert isinstance(asked, Absent)
+        assert asked.why is Why.not_asked
+
+
+@pytest.mark.parametrize("where", ["manifest", "file"])
+def test_workers_in_one_of_the_two_places_alone_are_damage(tmp_path: Path, where: str) -> None:
+    files = members(ANSWERS, taken_at=TAKEN_AT)
+    if where == "manifest":
+        del files["workers.json"]
+    else:
+        manifest = json.loads(files[MANIFEST])
+        del manifest["members"]["workers.json"]
+        files[MANIFEST] = json.dumps(manifest).encode()
+    assert "workers.json" in refusal(pack(tmp_path / "node.tar.gz", files))
 
 
 def test_an_interrupted_run_has_a_recording_too(tmp_path: Path) -> None:
