@@ -236,7 +236,7 @@ class _Builder:
         yield self.figure("host.h2d", "host", (card,), h2d * 0.3, pageable)
         yield self.figure("host.d2h", "host", (card,), d2h * 0.3, pageable)
         small = Conditions(size_bytes=4096, pinned=True)
-        yield self.figure("host.latency", "host", (card,), 9.0, small, unit="us")
+        yield self.figure("host.h2d_latency", "host", (card,), 9.0, small, unit="us")
         launch = self.typical("launch.latency")
         yield self.figure(
             "launch.latency", "host", (card,), launch.typical if launch else 7.5, Conditions(), unit="us"
@@ -304,7 +304,7 @@ class _Builder:
                     yield self.figure(f"{collective}.busbw", "collectives", cards, typical, at, name=name)
 
     def of_disks(self) -> Iterator[Figure]:
-        for measure, typical in (("storage.write", 2.4), ("storage.read", 5.1)):
+        for measure, typical in (("storage.sequential_write", 2.4), ("storage.sequential_read", 5.1)):
             at = Conditions(size_bytes=GIB)
             yield self.figure(measure, "storage", (), typical, at, name="/tmp")
         at = Conditions(size_bytes=4096)

@@ -190,7 +190,7 @@ def nvls(node: Node, profile: Profile) -> bool | Absent | None:
     if isinstance(node.measurements, Absent):
         return node.measurements
     for transport in node.measurements.transports:
-        if len(transport.cards) == profile.count:
+        if len(transport.cards) == profile.count and transport.paths:
             told = (*transport.paths, *(algorithm for _, algorithm in transport.algorithms))
             return any("NVLS" in word for word in told)
     return Absent(why=Why.not_asked, detail="NCCL's log was not read for all cards")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from nodecheck.facts import Absent, Node, Why
+from nodecheck.facts import Absent, Level, Node, Why
 from nodecheck.judge import Cause, Finding, Judgement, Owner, Status, Verdict, judge
 from nodecheck.profile import Profile, load
 from tests.healthy import View, change, node
@@ -38,11 +38,18 @@ class Case:
     """How many findings have that status."""
     but: Callable[[Profile], Profile] | None = None
     """What is different about the profile that the node is judged against."""
+    level: Level = "quick"
+    done: str = ""
+    """The faults in words, where they are whole tuples of facts."""
 
     @property
     def name(self) -> str:
         """For pytest: what was done, and what must come of it."""
-        done = ",".join(f"{path}={_short(value)}" for path, value in self.faults.items()) or "healthy"
+        done = (
+            self.done
+            or ",".join(f"{path}={_short(value)}" for path, value in self.faults.items())
+            or "healthy"
+        )
         return f"{self.id}:{self.profile}:{done}:{self.status.value}"
 
 
@@ -56,13 +63,19 @@ def profile(name: str) -> Profile:
 
 
 @cache
-def healthy(name: str, view: View = "bare", board: int | None = None) -> Node:
-    return node(profile(name), view=view, board=board)
+def healthy(name: str, view: View = "bare", board: int | None = None, level: Level = "quick") -> Node:
+    return node(profile(name), view=view, board=board, level=level)
 
 
-def faulty(name: str, faults: Mapping[str, Any], view: View = "bare", board: int | None = None) -> Node:
+def faulty(
+    name: str,
+    faults: Mapping[str, Any],
+    view: View = "bare",
+    board: int | None = None,
+    level: Level = "quick",
+) -> Node:
     """A healthy node of the profile with these facts changed."""
-    changed = healthy(name, view, board)
+    changed = healthy(name, view, board, level)
     for path, value in faults.items():
         changed = change(changed, path, value)
     return changed
@@ -76,7 +89,7 @@ def found(judgement: Judgement, id: str) -> list[Finding]:
 def check(case: Case) -> None:
     """Judge the node of the case and hold the finding against it."""
     spec = case.but(profile(case.profile)) if case.but else profile(case.profile)
-    judgement = judge(faulty(case.profile, case.faults, case.view, case.board), spec)
+    judgement = judge(faulty(case.profile, case.faults, case.view, case.board, case.level), spec)
     findings = found(judgement, case.id)
     gravest = max(findings, key=lambda finding: GRAVITY.index(finding.status))
     assert gravest.status is case.status, [(f.status.value, f.detail) for f in findings]

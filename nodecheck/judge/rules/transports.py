@@ -29,14 +29,17 @@ _OFF_NVLS = ("NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_ALGO", "NCCL_P2P_DIS
 
 
 def _settings(look: Look, names: tuple[str, ...]) -> str:
-    """Those of the renter's settings that send data another way, `NAME=value`; the environment goes before files."""
+    """Those of the renter's settings that send data another way, `NAME=value`; the environment goes before files.
+
+    What NCCL's own log says that it obeyed goes before both.
+    """
     stack = look.node.stack
-    if isinstance(stack, Absent):
-        return ""
     found: dict[str, str] = {}
-    for part in (stack.nccl_settings, stack.environment):
+    for part in () if isinstance(stack, Absent) else (stack.nccl_settings, stack.environment):
         if known(part):
             found |= dict(part)
+    for transport in look.measured.transports:
+        found |= dict(pair for note in transport.notes if len(pair := note.split(" set to ", 1)) == 2)
     table = software.variables()
     return ", ".join(
         f"{name}={found[name]}"
@@ -141,7 +144,11 @@ def nvls(look: Look) -> Iterator[Outcome]:
         yield passed("NCCL uses NVLS over all cards.", observed=True, expected=True)
     else:
         said, who = _yours(look, _OFF_NVLS)
-        yield warn(f"Degraded: NVLS is off.{said}{_told_apart(look)}", observed=False, expected=True, **who)
+        log = [note for one in look.measured.transports for note in one.notes if " set to " not in note]
+        words = f' NCCL says: "{log[0]}".' if log else ""
+        yield warn(
+            f"Degraded: NVLS is off.{said}{words}{_told_apart(look)}", observed=False, expected=True, **who
+        )
 
 
 def _told_apart(look: Look) -> str:
