@@ -21,14 +21,15 @@ from nodecheck.measure.plan import (
     START_DEADLINE_SECONDS,
     START_SECONDS,
     Step,
+    applies,
     fit,
     gives,
-    on_cpu,
     only,
     plan,
     without,
 )
 from nodecheck.measure.targets import targets
+from nodecheck.measure.transport import transport
 from nodecheck.sources.channel import Json
 from nodecheck.sources.workers import Workers
 
@@ -39,7 +40,10 @@ NO_TRANSPORT = "how the data went could not be read from the library's log"
 MOST_NOTES = 40
 """What one stage left out, in lines."""
 
-Event = Literal["planned", "started", "done", "failed", "skipped"]
+START = "start"
+"""What the display hears before the first stage: workers import torch."""
+
+Event = Literal["planned", "started", "done", "failed"]
 
 
 class Notice(Protocol):
@@ -100,6 +104,7 @@ class Measuring:
         """Every stage to its end or its deadline. Raises only what interrupts it."""
         if self._steps:
             self._fit()
+            self._notice(START, "planned", seconds=START_SECONDS)
             for stage in dict.fromkeys(step.stage for step in self._waiting):
                 seconds = sum(step.typical_seconds for step in self._waiting if step.stage == stage)
                 self._notice(stage, "planned", seconds=seconds)
@@ -159,18 +164,13 @@ class Measuring:
     # Before anything is loaded.
 
     def _skip_what_cannot_run(self) -> None:
-        planned = {step.stage for step in self._steps}
         for stage in self._stages:
             if stage == "storage" and not self._loaded:
                 why = dict.fromkeys(target.obstacle for target in self._targets)
                 self._skip(stage, (), "; ".join(why))
-                continue
-            for target in self._targets:
-                if target.obstacle and stage != "storage":
+            for target in self._targets if stage != "storage" else ():
+                if target.obstacle and applies(stage, self._targets):
                     self._skip(stage, (target.key,), target.obstacle)
-            if self._loaded and stage not in planned:
-                why_not = "a CPU has none" if on_cpu(self._loaded) else "it takes two cards"
-                self._skip(stage, tuple(target.key for target in self._loaded), why_not)
 
     def _skip(self, stage: StageName, cards: tuple[str, ...], why: str) -> None:
         self._runs.append(StageRun(stage=stage, cards=cards, status="skipped", detail=why))
@@ -201,6 +201,7 @@ class Measuring:
         keys = tuple(target.key for target in self._loaded)
         # What follows needs every worker, whether or not the stage itself was asked for.
         step = Step("context", "context", keys, typical_seconds=START_SECONDS)
+        self._notice(START, "started")
         said = self._ask("start", keys, arguments)
         self._started = True
         for key in keys:
@@ -209,6 +210,7 @@ class Measuring:
             else:
                 run = self._failed(step, (key,), said.errors.get(key), said.seconds)
                 self._lost[key] = f"its worker did not start: {run.detail.partition(chr(10))[0]}"
+        self._notice(START, "failed" if self._lost else "done")
 
     def _ask(self, stage: str, cards: Iterable[str], arguments: Mapping[str, Json]) -> _Said:
         said = self._workers.run(stage, tuple(cards), arguments)
@@ -307,6 +309,9 @@ class Measuring:
         self._figures += [reading.figure(step, step.cards[0], row, load) for row in reading.averaged(shared)]
         for card, rank in zip(step.cards, taken, strict=True):
             self._figures += [reading.figure(step, card, row, load) for row in rank.rows if row.own]
+        if step.part == "transport":
+            told = [said.answers[card] for card in step.cards]
+            self._transports.append(transport(step.cards, step.group, told))
         strange = next((rank.strange for rank in taken if rank.strange), "")
         return self._ran(step, step.cards, said.seconds, strange, _note(said.answers[step.cards[0]]))
 

@@ -103,7 +103,7 @@ def plan(
     }
     steps: list[Step] = []
     for stage in STAGES:
-        if stage not in stages:
+        if stage not in stages or not applies(stage, loaded):
             continue
         if stage == "storage":
             steps += _storage(node, loaded, level)
@@ -114,6 +114,13 @@ def plan(
 
 def on_cpu(loaded: Iterable[Target]) -> bool:
     return any(target.model == "cpu" for target in loaded)
+
+
+def applies(stage: StageName, some: Collection[Target]) -> bool:
+    """Whether there is such a thing to be measured: a CPU has no link to its host, and one card makes no pair."""
+    if stage in ("host", "pairs") and on_cpu(some):
+        return False
+    return stage not in ("pairs", "collectives") or len(some) > 1
 
 
 def _keys(loaded: Iterable[Target]) -> tuple[str, ...]:
@@ -150,25 +157,19 @@ def _agreement(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
 
 def _host(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
     """Each alone, since that is what profiles state; then all at once, which shows what they share."""
-    if on_cpu(loaded):
-        return
     keys = _keys(loaded)
     for key in keys:
         yield Step("host", "host", (key,), {"together": False}, 1.6)
     if len(keys) > 1:
         # Ranks, so that they can wait for each other.
         each: Json = {key: {"rank": rank} for rank, key in enumerate(keys)}
-        yield Step(
-            "host", "host together", keys, {"together": True, "world": len(keys), "each": each}, 2.5
-        )
+        yield Step("host", "host together", keys, {"together": True, "world": len(keys), "each": each}, 2.5)
 
 
 def _pairs(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
     """One pair after the other, so that no two share a link, and all by one worker, which needs a context on every
     card: eight contexts take 3 s, and each worker's on every other card would take 20."""
     keys = _keys(loaded)
-    if on_cpu(loaded) or len(keys) < 2:
-        return
     for part, pairs, measures, each_seconds in (
         ("pairs", tuple(permutations(keys, 2)), ["one_way", "latency"], 0.1),
         ("pairs two-way", tuple(combinations(keys, 2)), ["two_way"], 0.15),
@@ -178,13 +179,14 @@ def _pairs(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:
         yield Step("pairs", part, keys[:1], arguments, seconds, pairs=pairs)
 
 
+def _ranks(cards: tuple[str, ...]) -> dict[str, Json]:
+    return {"world": len(cards), "each": {card: {"rank": rank} for rank, card in enumerate(cards)}}
+
+
 def _collectives(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
     """All cards first; how the data went is asked of all cards alone, as it takes a new process on each."""
     for group in groups(loaded):
-        ranks: dict[str, Json] = {
-            "world": len(group.cards),
-            "each": {card: {"rank": rank} for rank, card in enumerate(group.cards)},
-        }
+        ranks = _ranks(group.cards)
         whole = group.name == "all"
         seconds = (10.0 if whole else 2.0) * (4 if level == "full" else 1)
         yield Step(
@@ -245,7 +247,8 @@ def without(step: Step, lost: Collection[str], keys: Iterable[str]) -> Step | No
         return replace(step, cards=left[:1], pairs=pairs, arguments=arguments) if pairs else None
     # Whose worker writes to a disk does not matter.
     cards = left[:1] if step.stage == "storage" else tuple(card for card in step.cards if card not in lost)
-    return replace(step, cards=cards) if cards else None
+    ranks = _ranks(cards) if "each" in step.arguments else {}
+    return replace(step, cards=cards, arguments={**step.arguments, **ranks}) if cards else None
 
 
 # A figure once more.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodecheck.facts import Absent, Why
-from nodecheck.facts.measurements import Check, Conditions, Figure, Measurements
+from nodecheck.facts.measurements import Check, Conditions, Figure, Measurements, Transport
 from nodecheck.profile import Profile
 from nodecheck.sources.channel import Answer
 from tests.measured import measurements
@@ -109,7 +109,8 @@ class FakeWorkers:
         elif stage == "pairs":
             found["access"] = [{"from": own, "peer": peer, "p2p": True} for own, peer in arguments["pairs"]]
         elif stage == "transport":
-            found |= {"log": "", "backend": "gloo" if self._on_cpu else "nccl", "version": [2, 28, 9]}
+            way = next(way for way in healthy.transports if way.name == "all")
+            found |= {"log": _log(way), "backend": "gloo" if self._on_cpu else "nccl", "version": [2, 28, 9]}
         elif stage == "collectives" and rank > 0:
             found["checks"] = []
         return found
@@ -186,6 +187,21 @@ class FakeWorkers:
                 "address 0x7f0012345000: expected 0x0000123450000000, read 0x0000123450000400"
             ]
         return told
+
+
+def _log(way: Transport) -> str:
+    """What of NCCL's log is read."""
+    lines = [
+        f"node:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via {path}"
+        for path in way.paths
+        if path != "NVLS"
+    ]
+    for call, algorithm in way.algorithms:
+        name, protocol = algorithm.split("/")
+        size = call.split(" ")[1]
+        lines.append(f"nodecheck runs {call} bfloat16")
+        lines.append(f"node:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {name} proto {protocol}")
+    return "NCCL version 2.28.9+cuda13.0\n" + "\n".join(lines) + "\n"
 
 
 def _pair(one: Figure | Check) -> dict[str, Any]:
