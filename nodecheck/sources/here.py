@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 from nodecheck.sources.channel import Answer, Channel, Json
-
-TOGETHER_SECONDS = 3.0
-"""From the request to the moment when all cards begin to copy: each pins its memory first, one after the other in
-the kernel."""
 
 
 class Here:
     """Passes requests on to the live workers. A recording made in front of it holds them as they were planned.
 
-    `together` of stage `host` becomes the time at which all begin; the folder `report` becomes the folder that the
-    report is to lie in, or the nearest one above it that exists.
+    The folder `report` of stage `storage` becomes the folder that the report is to lie in, or the nearest one above
+    it that exists.
     """
 
     def __init__(self, inner: Channel, report_folder: Path) -> None:
@@ -26,16 +21,13 @@ class Here:
 
     def ask(self, question: str) -> Answer:
         stage, _, text = question.partition(" ")
-        if stage not in ("host", "storage"):
+        if stage != "storage":
             return self._inner.ask(question)
         arguments: dict[str, Json] = json.loads(text)
-        if stage == "storage":
-            arguments["folders"] = [
-                str(_existing(self._report_folder)) if folder == "report" else folder
-                for folder in arguments["folders"]
-            ]
-        elif arguments.pop("together", False):
-            arguments["start_at"] = time.time() + TOGETHER_SECONDS
+        arguments["folders"] = [
+            str(_existing(self._report_folder)) if folder == "report" else folder
+            for folder in arguments["folders"]
+        ]
         return self._inner.ask(f"{stage} {json.dumps(arguments)}")
 
 

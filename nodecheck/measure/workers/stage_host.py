@@ -5,6 +5,7 @@ two streams, and counts both. Latencies are wall clock on the host and end when 
 """
 
 import time
+from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 BYTES = 512 * 2**20
@@ -23,16 +24,13 @@ LAUNCHES = 200
 """In a row; the queue of launches holds about a thousand, and a full one would make the host wait."""
 
 LAUNCH_REPETITIONS = 20
-SLOT_SECONDS = 0.6
-"""Together: from the beginning of one kind of copy to that of the next."""
+TOGETHER_SECONDS = 0.4
+"""How long each kind of copy lasts where all cards copy together."""
 
-SLOT_LOADED = 0.7
-"""Share of a slot in which is copied; the rest is for who is late."""
-
-SLOT_LATE_SECONDS = 0.05
 BATCH = 4
 """Copies queued at once when together."""
 
+BARRIER_SECONDS = 60.0
 EXAMPLES = 5
 
 Kind = Tuple[str, int, Callable[[], Any]]
@@ -40,37 +38,71 @@ Kind = Tuple[str, int, Callable[[], Any]]
 
 
 def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
-    """Arguments: `only`, names of measures; `start_at`, seconds since the epoch: all workers copy together, each
-    kind in its slot from then on. Leave some seconds until then: 1 GiB is pinned first, 0.4 s on an idle host.
+    """Arguments: `only`, names of measures; `together`: all workers begin each kind of copy at the same moment, for
+    which `rank`, `world`, `address` and `port` say where they meet.
 
     Rows host.h2d, host.d2h, host.bidirectional (GB/s), both latencies, launch.latency and launch.kernel (us);
     together the three bandwidths alone. The check `host.data` holds the words that went to the card and back
-    against each other. `absent` says what could not be measured, and why. Raises what torch raises.
+    against each other. Raises what torch raises.
     """
     only = arguments.get("only")
-    start_at = arguments.get("start_at")
-    absent: List[Dict[str, Any]] = []
-    rows: List[Dict[str, Any]] = []
+    is_together = bool(arguments.get("together"))
+    barrier = Barrier(worker, arguments) if is_together else None
     worker.step("allocate")
     pinned = worker.backend != "cpu"
     size = BYTES if pinned else CPU_BYTES
     buffers = Buffers(worker, size, pinned)
     kinds = [kind for kind in buffers.kinds() if not only or kind[0] in only]
-    if start_at is not None:
-        rows = together(worker, kinds, size, pinned, float(start_at), absent)
-    else:
-        for measure, moved, copy in kinds:
+    rows: List[Dict[str, Any]] = []
+    for measure, moved, copy in kinds:
+        if barrier is not None:
+            seconds = together(worker, barrier, measure, copy)
+        else:
             worker.step(measure)
             seconds = worker.times(copy, REPETITIONS if pinned else CPU_REPETITIONS)
-            rows.append(bandwidth(measure, size, pinned, moved, seconds))
-            said(worker, rows)
+        rows.append(dict(bandwidth(measure, size, pinned, moved, seconds), together=is_together))
+        said(worker, rows)
     checks = [buffers.check()]
+    if barrier is not None:
+        barrier.leave()
     del buffers, kinds
     release_pinned(worker)
-    if start_at is None:
+    if not is_together:
         rows += pageable(worker, only) if pinned else []
         rows += latencies(worker, only)
-    return {"rows": rows, "checks": checks, "absent": absent}
+    return {"rows": rows, "checks": checks}
+
+
+class Barrier:
+    """Where workers of several processes wait for each other."""
+
+    def __init__(self, worker: Any, arguments: Dict[str, Any]) -> None:
+        """Raises what torch raises where the others do not come."""
+        self._worker = worker
+        self._rank, self._world = int(arguments["rank"]), int(arguments["world"])
+        worker.step("meet the others")
+        self._store = worker.torch.distributed.TCPStore(
+            str(arguments["address"]),
+            int(arguments["port"]),
+            self._world,
+            self._rank == 0,
+            timeout=timedelta(seconds=BARRIER_SECONDS),
+        )
+
+    def wait(self, name: str) -> None:
+        self._worker.step("wait for the others: " + name)
+        if self._store.add("come to " + name, 1) == self._world:
+            self._store.set("go on from " + name, "1")
+        self._store.wait(["go on from " + name])
+
+    def leave(self) -> None:
+        """The meeting point is rank 0's, who goes last."""
+        self._worker.step("wait for the others: end")
+        left = self._store.add("left", 1)
+        ends = time.monotonic() + BARRIER_SECONDS
+        while self._rank == 0 and left < self._world and time.monotonic() < ends:
+            time.sleep(0.005)
+            left = self._store.add("left", 0)
 
 
 class Buffers:
@@ -153,29 +185,16 @@ def differences(direction: str, got: Any, expected: Any) -> Tuple[int, List[str]
     ]
 
 
-def together(
-    worker: Any, kinds: List[Kind], size: int, pinned: bool, start_at: float, absent: List[Dict[str, Any]]
-) -> List[Dict[str, Any]]:
-    """Each kind of copy in its slot; who comes too late for one leaves it out, as it would not be together."""
-    rows: List[Dict[str, Any]] = []
-    for number, (measure, moved, copy) in enumerate(kinds):
-        begin = start_at + number * SLOT_SECONDS
-        end = begin + SLOT_LOADED * SLOT_SECONDS
-        late = time.time() - begin
-        if late > SLOT_LATE_SECONDS:
-            why = "%.2f s late for the moment at which all were to begin" % late
-            absent.append({"measure": measure, "together": True, "why": why})
-            continue
-        worker.step("wait for the others")
-        time.sleep(max(0.0, begin - time.time()))
-        worker.step(measure + " together")
-        seconds: List[float] = []
-        worker.times(copy, 1, warmup=0)  # the first may run before the others have begun
-        while not seconds or time.time() < end:
-            seconds += worker.times(copy, BATCH if pinned else 1, warmup=0)
-        rows.append(dict(bandwidth(measure, size, pinned, moved, seconds), together=True))
-        said(worker, rows)
-    return rows
+def together(worker: Any, barrier: Barrier, measure: str, copy: Callable[[], Any]) -> List[float]:
+    """Seconds of each copy, for TOGETHER_SECONDS from the moment at which all are ready."""
+    worker.times(copy, 1, warmup=1)
+    barrier.wait(measure)
+    worker.step(measure + " together")
+    end = time.monotonic() + TOGETHER_SECONDS
+    seconds: List[float] = []
+    while not seconds or time.monotonic() < end:
+        seconds += worker.times(copy, BATCH, warmup=0)
+    return seconds
 
 
 def pageable(worker: Any, only: Optional[List[str]]) -> List[Dict[str, Any]]:
