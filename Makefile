@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 
-.PHONY: accept test lint samples docs bench browser clean
+.PHONY: accept test lint samples docs statistics bench browser clean
 
 accept: $(STAMPS)/app
 	@for python in $(BIN)/python python3 python; do \
@@ -26,6 +26,9 @@ lint: $(STAMPS)/dev
 
 docs: $(STAMPS)/app
 	$(BIN)/python -m nodecheck.judge.docs > docs/findings.md
+
+statistics: $(STAMPS)/app
+	PYTHONPATH=. $(BIN)/python docs/simulation.py > docs/statistics.md
 
 samples: $(STAMPS)/dev
 	$(BIN)/python reports/build.py

@@ -59,7 +59,7 @@ _SPEED = (
     "measurements.pcie_under_load",
 )
 _GROUP = ("measurements.collectives", "measurements.nvls", "measurements.transport")
-_BETWEEN = ("measurements.pairs", "measurements.link_rate", *_GROUP)
+_BETWEEN = ("measurements.pairs", "measurements.pairs_alike", "measurements.link_rate", *_GROUP)
 
 ROOTS: tuple[Root, ...] = (
     Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
@@ -133,8 +133,12 @@ ROOTS: tuple[Root, ...] = (
     Root("measurements.gemm", causes=("measurements.siblings",)),
     Root("measurements.host", causes=("measurements.siblings",)),
     Root("measurements.transport", causes=("measurements.collectives", "measurements.nvls")),
-    Root("measurements.link_rate", causes=("measurements.pairs", "measurements.collectives")),
-    Root("measurements.pairs", causes=("measurements.collectives",)),
+    Root(
+        "measurements.link_rate",
+        causes=("measurements.pairs", "measurements.pairs_alike", "measurements.collectives"),
+    ),
+    Root("measurements.pairs", causes=("measurements.pairs_alike", "measurements.collectives")),
+    Root("measurements.pairs_alike", causes=("measurements.collectives",)),
     Root("measurements.nvls", causes=("measurements.collectives",)),
 )
 """The deepest first: a finding follows from the first of these that explains it."""

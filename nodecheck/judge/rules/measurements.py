@@ -31,6 +31,12 @@ class Look:
     profile: Profile
     measured: Measurements
 
+    def named(self, sentence: str) -> str:
+        """With the cards' short names in place of their keys."""
+        for key, card in figures.by_key(self.node).items():
+            sentence = sentence.replace(key, f"GPU {card.index}")
+        return sentence
+
     def subject(self, cards: Iterable[str], name: str = "") -> Subject:
         """A card, a pair (from, to), or a group of cards."""
         keys = tuple(cards)
@@ -43,8 +49,10 @@ class Look:
         key = "+".join(keys)
         if not keys:
             return Subject(kind="disk", key=name or "disk", label=name or "disk") if name else NODE
-        if len(keys) == 2 and not name:
+        if len(keys) == 2 and name in ("", "link"):
             return Subject(kind="pair", key=key, label=" → ".join(labels))
+        if name == "split":
+            return Subject(kind="group", key=key, label=", ".join(labels))
         if name in ("", "all"):
             return Subject(kind="group", key=key, label=f"all {len(keys)} cards")
         return Subject(kind="group", key=key, label=f"{name} ({', '.join(labels)})")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from nodecheck.facts import Absent, Card, known, or_none
 from nodecheck.facts.measurements import Figure, Load
-from nodecheck.judge import figures
+from nodecheck.judge import attribution, figures
+from nodecheck.judge.attribution import Attribution
 from nodecheck.judge.figures import Place
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
@@ -251,74 +252,100 @@ def pairs(look: Look) -> Iterator[Outcome]:
             first = _unmeasured(look, promised, missing[0])
             yield Outcome(first.status, detail=f"{len(missing)} of {len(wanted)} pairs: {first.detail}")
         judged = {pair: _held(look, promised, found[pair]) for pair in wanted if pair in found}
-        yield from _matrix(look, judged, {pair: found[pair].median for pair in judged})
+        yield from _matrix(look, judged, found)
     if nothing:
         yield _nothing(look, "pairs.")
 
 
 def _matrix(
-    look: Look, judged: dict[tuple[str, ...], Outcome], values: dict[tuple[str, ...], float]
+    look: Look, judged: dict[tuple[str, ...], Outcome], found: dict[tuple[str, ...], Figure]
 ) -> Iterator[Outcome]:
-    slow = {pair: outcome for pair, outcome in judged.items() if outcome.status is not Status.passed}
     if not judged:
         return
-    worst = min(values, key=lambda pair: values[pair])
+    slow = {pair for pair, outcome in judged.items() if outcome.status is not Status.passed}
     if not slow:
-        slowest = judged[worst]
-        yield passed(
-            f"{len(judged)} pairs; the slowest, {slowest.subject.label}: {slowest.detail}",
-            observed=slowest.observed,
-            expected=slowest.expected,
-            unit=slowest.unit,
-            observed_from=slowest.observed_from,
-            expected_from=slowest.expected_from,
+        pair = min(judged, key=lambda pair: found[pair].median)
+        yield replace(
+            judged[pair],
+            subject=NODE,
+            detail=f"{len(judged)} pairs; the slowest, {judged[pair].subject.label}: {judged[pair].detail}",
         )
         return
-    for subject_cards, told, of in _culprits(look, values, frozenset(slow)):
-        outcomes = [slow[pair] for pair in of]
-        gravest = max(
-            outcomes, key=lambda outcome: (outcome.status is Status.fail, -float(outcome.observed or 0))
-        )
-        yield Outcome(
-            gravest.status,
-            look.subject(subject_cards),
-            detail=f"{told} {gravest.subject.label}: {gravest.detail}" if len(of) > 1 else gravest.detail,
-            observed=gravest.observed,
-            expected=gravest.expected,
-            unit=gravest.unit,
-            observed_from=gravest.observed_from,
-            expected_from=gravest.expected_from,
+
+    def worst(pairs: set[tuple[str, ...]]) -> Outcome:
+        return min(
+            (judged[pair] for pair in pairs),
+            key=lambda outcome: (outcome.status is not Status.fail, outcome.observed),
         )
 
+    keys = {key for pair in judged for key in pair}
+    if slow == set(judged) and len(keys) > 2:
+        outcome = worst(slow)
+        told = f"Every pair is slow; the slowest, {outcome.subject.label}: {outcome.detail}"
+        yield replace(outcome, subject=look.subject(sorted(keys), "all"), detail=told)
+        return
+    for about in attribution.pairs([found[pair] for pair in judged], _numa(look)):
+        behind = {pair for pair in slow if _explains(about, pair)}
+        if behind:
+            slow -= behind
+            outcome = worst(behind)
+            told = f"{look.named(about.sentence)} {outcome.detail}"
+            yield replace(outcome, subject=look.subject(about.cards, about.kind), detail=told)
+    yield from (judged[pair] for pair in sorted(slow))
 
-def _culprits(
-    look: Look, pairs: Iterable[tuple[str, ...]], slow: frozenset[tuple[str, ...]]
-) -> Iterator[tuple[tuple[str, ...], str, list[tuple[str, ...]]]]:
-    """What the slow pairs have in common: the cards it is about, a sentence, and the pairs it stands for."""
-    left, every = set(slow), set(pairs)
-    keys = tuple(dict.fromkeys(key for pair in sorted(every) for key in pair))
+
+def _explains(about: Attribution, pair: tuple[str, ...]) -> bool:
+    if about.kind == "link":
+        return set(pair) == set(about.cards)
+    inside = [key in about.cards for key in pair]
+    return any(inside) if about.kind == "card" else inside[0] != inside[1]
+
+
+def _numa(look: Look) -> dict[str, int]:
     nodes = {card.key: or_none(card.numa_node) for card in look.node.known_cards}
-    across = {pair for pair in every if nodes.get(pair[0]) != nodes.get(pair[1])}
-    if len(keys) > 2 and left == every:
-        yield keys, "Every pair is slow, the slowest", sorted(left)
+    return {key: node for key, node in nodes.items() if node is not None and node >= 0}
+
+
+@load_rule(
+    "measurements.pairs_alike",
+    "Pairs joined alike are equally fast",
+    reads="copies between every two cards, beside those of the node's other pairs",
+    passes=f"pairs that NVLink joins lie within {attribution.TOLERANCE:.0%} of the good ones; for others the pattern "
+    "is stated, since slots differ",
+    warns="a pair that NVLink joins is slower",
+    cause=Cause.slow,
+    owner=Owner.provider,
+    meaning="Every collective over all cards goes at the slowest link's pace.",
+    next_step="Send the pair matrix of this report to the provider: one slow row and column is a card, a block is the "
+    "machine's NUMA split, a single pair is a link.",
+    repeat="nodecheck measure pairs",
+)
+def pairs_alike(look: Look) -> Iterator[Outcome]:
+    if len(look.node.known_cards) < 2:
+        yield skipped("There is no second card.")
         return
-    if len(keys) > 2 and left == across:
-        yield (
-            keys,
-            "Every pair across the machine's NUMA nodes is slow and none within one, the slowest",
-            sorted(left),
-        )
-        return
-    for key in keys:
-        own = {pair for pair in every if key in pair}
-        if len(keys) > 2 and own <= slow:
-            yield (key,), "Every pair with this card is slow, the slowest", sorted(own)
-            left -= own
-    while left:
-        pair = min(left)
-        both = sorted(left & {pair, tuple(reversed(pair))})
-        left -= set(both)
-        yield pair, "Both directions are slow, the slower", both
+    kinds: dict[bool, list[Figure]] = defaultdict(list)
+    for figure in look.measured.figures:
+        big = figure.at.size_bytes is None or figure.at.size_bytes >= figures.LEAST_COPY_BYTES
+        if figure.measure == "pairs.one_way" and big:
+            kinds[figures.joined(look.node, look.profile, figure.cards)].append(figure)
+    for by_nvlink, alike in kinds.items():
+        values = [figure.median for figure in alike]
+        told = f"{len(alike)} pairs {'over NVLink' if by_nvlink else 'without NVLink'}, "
+        told += f"{_number(min(values))} to {_number(max(values))} GB/s."
+        words: dict[str, Any] = {"observed": round(min(values), 4), "unit": "GB/s"}
+        abouts = attribution.pairs(alike, _numa(look))
+        if not by_nvlink or not abouts:
+            yield passed(" ".join((told, *(look.named(about.sentence) for about in abouts))), **words)
+        for about in abouts if by_nvlink else ():
+            yield warn(look.named(about.sentence), subject=look.subject(about.cards, about.kind), **words)
+    if not kinds:
+        run = figures.run_of("pairs", [card.key for card in look.node.known_cards], look.measured)
+        reason = first_line(run.detail) if run and run.status != "done" else "no such figure came"
+        if figures.stage_left_out("pairs", look.measured):
+            yield skipped("pairs was left out for the time budget.")
+        else:
+            yield Outcome(Status.unknown, detail=f"No pair was measured: {reason}.")
 
 
 @load_rule(
@@ -403,28 +430,42 @@ def collectives(look: Look) -> Iterator[Outcome]:
 
 
 def _slowest_part(look: Look) -> str:
-    """Which part of the cards, and which rank, is slower than the others; empty where that cannot be said."""
+    """Which ring neighbour, part of the cards, and card is slower than the others; empty where nothing stands out."""
+    told: list[str] = []
+    ranks = [figure for figure in look.measured.figures if figure.measure == "send_recv.rank"]
+    if about := attribution.ring([card.key for card in look.node.known_cards], ranks):
+        told.append(about.sentence)
+    told += [about.sentence for about in _parts(look)]
+    behind = [
+        (place.behind, card, place)
+        for card, places in figures.places(look.node).items()
+        for place in places
+        if place.status is not Status.passed
+    ]
+    if behind:
+        _, card, place = max(behind, key=lambda one: one[0])
+        told.append(f"The slowest card is {card}: {_behind(place)}.")
+    return look.named("".join(f" {sentence}" for sentence in told))
+
+
+def _parts(look: Look) -> tuple[Attribution, ...]:
+    """What the figures of the parts of the group say, at the largest size that all parts have."""
     parts: dict[tuple[object, ...], list[Figure]] = defaultdict(list)
     for figure in look.measured.figures:
         if figure.measure == "all_reduce.busbw" and figure.name not in ("", "all"):
-            parts[figure.at.size_bytes, figure.at.dtype, figure.at.in_place, len(figure.cards)].append(figure)
-    told = ""
-    largest = max(parts, key=lambda key: (key[0] or 0, len(parts[key])), default=None)
-    if largest and len(parts[largest]) > 1:
-        slow = min(parts[largest], key=lambda figure: figure.median)
-        fast = max(parts[largest], key=lambda figure: figure.median)
-        if slow.median < (1 - figures.WARN_BEHIND) * fast.median:
-            where = look.subject(slow.cards, slow.name).label
-            told += f" The slower part is the {where}: {_number(slow.median)} against {_number(fast.median)} GB/s."
-    behind = {
-        card: max(places, key=lambda place: place.behind)
-        for card, places in figures.places(look.node).items()
-        if any(place.status is not Status.passed for place in places)
-    }
-    if behind:
-        card, place = max(behind.items(), key=lambda item: item[1].behind)
-        told += f" The slowest card is {look.subject((card,)).label}: {_behind(place)}."
-    return told
+            parts[figure.at.dtype, figure.at.in_place, figure.at.size_bytes].append(figure)
+    several = [some for some in parts.values() if len(some) > 1]
+    if not several:
+        return ()
+    largest = max(several, key=lambda some: (some[0].at.size_bytes or 0, len(some)))
+    usual = max(figure.median for figure in largest)
+    slow = [figure for figure in largest if figure.median < (1 - attribution.TOLERANCE) * usual]
+    if not slow:
+        return ()
+    copies = [figure for figure in look.measured.figures if figure.measure == "pairs.one_way"]
+    ways = [path for one in look.measured.transports if one.name == slow[0].name for path in one.paths]
+    sound = [figure for figure in largest if figure not in slow]
+    return attribution.groups(slow, sound, attribution.pairs(copies, _numa(look)), ways)
 
 
 # Beside the siblings

@@ -376,7 +376,7 @@ CASES = [
         "a slow card",
         figures=figures("h200x4", "pairs.", 0.5, cards=(2,)),
         count=2,
-        says="Every pair with this card is slow",
+        says="Every pair with GPU 2 is slow to and from it",
     ),
     case(
         "measurements.pairs",
@@ -384,7 +384,7 @@ CASES = [
         "a slow link",
         figures=figures("h200x4", "pairs.one_way", 0.5, where=lambda f: set(f.cards) == {uuid(0), uuid(3)}),
         count=1,
-        says="Both directions are slow",
+        says="between GPU 0 and GPU 3 in both directions",
     ),
     case(
         "measurements.pairs",
@@ -406,7 +406,7 @@ CASES = [
             where=lambda f: (f.cards[0] < uuid(4)) != (f.cards[1] < uuid(4)),
         ),
         count=1,
-        says="across the machine's NUMA nodes",
+        says="as their NUMA nodes do",
     ),
     case("measurements.pairs", WARN, "slower", figures=figures("h200x4", "pairs.one_way", 0.92), count=1),
     case(
@@ -424,7 +424,38 @@ CASES = [
         dropped=("pairs two-way",),
         says="left out for the time budget",
     ),
-    case("measurements.link_rate", PASS, count=1, says="12 directions, the least at 82%"),
+    case("measurements.pairs_alike", PASS, count=1, says="12 pairs over NVLink"),
+    case("measurements.pairs_alike", PASS, profile="h100-nvlx4", count=2),
+    case("measurements.pairs_alike", SKIPPED, profile="h200x1"),
+    case(
+        "measurements.pairs_alike",
+        PASS,
+        "slots differ",
+        profile="h100-pciex4",
+        figures=figures("h100-pciex4", "pairs.one_way", 0.7, cards=(0,)),
+        says="Every pair with GPU 0 is slow",
+    ),
+    case(
+        "measurements.pairs_alike",
+        WARN,
+        "a slow card",
+        profile="b200x4",
+        figures=figures("b200x4", "pairs.one_way", 0.85, cards=(3,)),
+        count=1,
+        says="Every pair with GPU 3 is slow",
+    ),
+    case(
+        "measurements.pairs_alike",
+        UNKNOWN,
+        "gone",
+        figures=without("h200x4", "pairs"),
+        stages=runs("h200x4", "pairs", "failed", "CUDA error: peer access is not supported"),
+        says="peer access is not supported",
+    ),
+    case(
+        "measurements.pairs_alike", SKIPPED, "dropped", figures=without("h200x4", "pairs"), dropped=("pairs",)
+    ),
+    case("measurements.link_rate", PASS, count=1, says="12 directions, the least at"),
     case("measurements.link_rate", PASS, profile="h100-nvlx4"),
     case("measurements.link_rate", SKIPPED, profile="h100-pciex4"),
     case(
@@ -445,7 +476,7 @@ CASES = [
         FAIL,
         "slow",
         figures=figures("h200x4", "all_reduce.busbw", 0.8, where=lambda f: f.name in ("all", "second half")),
-        says="The slower part is the second half (GPU 2, GPU 3)",
+        says="Only GPU 2, GPU 3 are in no healthy group",
     ),
     case(
         "measurements.collectives",
