@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nodecheck import __version__
-from nodecheck.cli import accept, capture, judge, probe, profiles, report
+from nodecheck.cli import accept, capture, judge, measure, probe, profiles, report
 from nodecheck.cli.exits import Exit, Stop
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("accept")(accept.accept)
+app.command("measure")(measure.measure)
 app.command("probe")(probe.probe)
 app.command("judge")(judge.judge)
 app.command("capture")(capture.capture)

@@ -1,4 +1,4 @@
-"""`nodecheck accept`: look, judge, report."""
+"""`nodecheck accept`: look, measure, judge, report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import typer
 
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import (
+    Force,
     From,
     LevelName,
     ProfileName,
     Python,
     Quiet,
     Strict,
+    TimeBudget,
     Waive,
     exit_code,
     judge_node,
@@ -26,7 +28,9 @@ from nodecheck.cli.options import (
 
 def accept(
     profile: ProfileName = None,
-    level: LevelName = "quick",
+    level: LevelName = None,
+    time_budget: TimeBudget = None,
+    force: Force = False,
     recording: From = None,
     python: Python = None,
     report_dir: Annotated[
@@ -44,9 +48,9 @@ def accept(
     waivers = read_waivers(waive)
     if profile is not None:
         load_profile(profile)  # a profile that cannot be used ends the run before anything is asked
-    run = Run(recording, python, level)
+    run = Run(recording, python, level, report_folder=report_dir)
     with live.display(quiet=quiet) as notice:
-        node = run.probe(notice)
+        node = run.look(profile, notice, budget_seconds=time_budget, force=force)
     chosen, judgement = judge_node(node, profile, waivers)
     report = document.build(
         node,

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import Python
+from nodecheck.cli.options import Force, LevelName, Python, TimeBudget
 
 
 def capture(
     path: Annotated[Path, typer.Argument(help="Where to write it: node.tar.gz")],
+    level: LevelName = "quick",
+    time_budget: TimeBudget = None,
+    force: Force = False,
     python: Python = None,
     keep_identity: Annotated[
         bool,
@@ -29,8 +32,9 @@ def capture(
     from nodecheck.cli.run import Run
     from nodecheck.sources import recording
 
-    run = Run(None, python)
-    run.probe()
+    run = Run(None, python, level)
+    run.measure(run.probe(), budget_seconds=time_budget, force=force)
+    run.close()
     try:
         recording.save(run.answers, path, keep_identity=keep_identity, scrub_serials=scrub_serials)
     except recording.RecordingError as error:

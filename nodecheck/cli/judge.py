@@ -29,7 +29,7 @@ def judge(
     if (facts is None) == (recording is None):
         raise Stop(Exit.usage, "name either a file of facts or a recording (--from)")
     waivers = read_waivers(waive)
-    node = read_node(facts) if facts is not None else Run(recording, None).probe()
+    node = read_node(facts) if facts is not None else Run(recording, None, None).look(profile)
     chosen, judgement = judge_node(node, profile, waivers)
     terminal.show(document.build(node, chosen, judgement), quiet=quiet)
     raise typer.Exit(exit_code(judgement, strict))

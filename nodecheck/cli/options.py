@@ -32,10 +32,29 @@ ProfileName = Annotated[
     ),
 ]
 LevelName = Annotated[
-    Literal["quick"],
-    typer.Option("--level", help="How much is done to the node: `quick` puts no load on it."),
+    Literal["quick", "standard", "full"] | None,
+    typer.Option(
+        "--level",
+        help="How much is done to the node: `quick` puts no load on it, `standard` measures everything briefly, "
+        "`full` longer and at more sizes. Of a recording: what was recorded.",
+        show_default="standard",
+    ),
 ]
 """The same words as `nodecheck.facts.Level`, which is too heavy to import for `--help`; mypy compares the two."""
+LoadName = Annotated[
+    Literal["standard", "full"] | None,
+    typer.Option("--level", help="How long is measured, and at how many sizes.", show_default="standard"),
+]
+TimeBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--time-budget",
+        parser=lambda text: seconds(text),
+        metavar="TIME",
+        help="How long the measurements may take (`90s`, `2m`); what does not fit is left out, and named.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Measure on cards that somebody else uses, too.")]
 Waive = Annotated[
     list[str] | None,
     typer.Option(
@@ -46,6 +65,22 @@ Waive = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there are warnings.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict only.")]
+
+
+def seconds(text: str) -> float:
+    """`90`, `90s`, `1.5m` or `1h` in seconds. Raises what makes it a wrong use of the option."""
+    number, unit = text.strip(), 1.0
+    for ending, factor in (("s", 1.0), ("m", 60.0), ("h", 3600.0)):
+        if number.endswith(ending):
+            number, unit = number[:-1], factor
+            break
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise typer.BadParameter(f"{text!r} is no time: write it as 90s or 2m")
+    return value
 
 
 def load_profile(name: str) -> Profile:
@@ -73,17 +108,20 @@ def read_waivers(entries: list[str] | None) -> dict[str, str]:
     return waivers
 
 
+def choose_profile(node: Node, name: str | None) -> Profile:
+    """The named profile, or the likely one, which cannot accept."""
+    from nodecheck.profile import NO_PROFILE, suggest
+
+    name = name or suggest(node)
+    return load_profile(name) if name else NO_PROFILE
+
+
 def judge_node(node: Node, name: str | None, waivers: dict[str, str]) -> tuple[Profile, Judgement]:
     """Judge against the named profile, or against the likely one, which cannot accept."""
     from nodecheck.judge import judge
-    from nodecheck.profile import NO_PROFILE, suggest
 
-    if name is not None:
-        profile = load_profile(name)
-        return profile, judge(node, profile, waivers)
-    likely = suggest(node)
-    profile = load_profile(likely) if likely else NO_PROFILE
-    return profile, judge(node, profile, waivers, named=False)
+    profile = choose_profile(node, name)
+    return profile, judge(node, profile, waivers, named=name is not None)
 
 
 def exit_code(judgement: Judgement, strict: bool) -> Exit:

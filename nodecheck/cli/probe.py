@@ -21,7 +21,8 @@ def probe(
     """Print what is seen on the node as JSON facts, for `nodecheck judge` or a program."""
     from nodecheck.cli.run import Run, write_text
 
-    facts = Run(recording, python).probe().model_dump_json(indent=2) + "\n"
+    run = Run(recording, python, None if recording else "quick")
+    facts = run.measure(run.probe()).model_dump_json(indent=2) + "\n"
     if output is None:
         typer.echo(facts, nl=False)
     else:

@@ -6,29 +6,48 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, TypeVar
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.facts import Level, Node
-from nodecheck.probes import STAGES, Notice, Probing, Stage
+from nodecheck.cli.options import choose_profile
+from nodecheck.facts import Absent, Level, Node
+from nodecheck.probes import STAGES, Probing, Stage
+from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
-from nodecheck.sources.channel import Json
+from nodecheck.sources.channel import Channel, Json
 from nodecheck.sources.recording import RecordingError, load, members
+
+if TYPE_CHECKING:
+    from nodecheck.facts.measurements import StageName
+    from nodecheck.measure import Measuring
 
 _MAX_FACTS_BYTES = 64 * 1024 * 1024
 
+T = TypeVar("T")
+
 
 class Run:
-    """The sources of this machine, or of a recording, and what the probes ask of them."""
+    """The sources of this machine, or of a recording, and what the probes and the measurements ask of them."""
 
-    def __init__(self, recording: Path | None, python: Path | None, level: Level = "quick") -> None:
-        """Raises `Stop` for a recording that cannot be used."""
+    def __init__(
+        self,
+        recording: Path | None,
+        python: Path | None,
+        level: Level | None = "quick",
+        *,
+        report_folder: Path = Path("reports"),
+    ) -> None:
+        """Without a level: `standard`, or what was recorded. Raises `Stop` for a recording that cannot be used.
+
+        `report_folder` is where the report is to lie: its disk is measured too.
+        """
         self.interrupted = False
         self.durations: dict[str, float] = {}
-        """Seconds each stage took; stages run side by side, so they add up to more than the run."""
+        """Seconds each stage took; probes run side by side, so they add up to more than the run."""
         self.answers: dict[str, dict[str, Json]]
         """The raw answers so far: question → encoded answer, for each source."""
         self._taken_at: datetime | None = None
@@ -39,14 +58,18 @@ class Run:
                 raise Stop(Exit.unreadable, str(error)) from None
             self.answers = loaded.answers
             self._taken_at = loaded.taken_at
-            sources = Sources.recorded(loaded.answers)
+            self._sources = Sources.recorded(loaded.answers)
+            level = level or _recorded_level(loaded.answers)
         else:
-            channels = recorders(live_channels(str(python) if python else None))
+            channels = recorders(self._live(python, report_folder))
             self.answers = {name: recorder.answers for name, recorder in channels.items()}
-            sources = Sources.over(dict(channels))
-        self._notices: list[Notice] = [self._time]
-        self._began: dict[Stage, float] = {}
-        self._probing = Probing(sources, level, self._tell, self._taken_at)
+            self._sources = Sources.over(dict(channels))
+        self.level: Level = level or "standard"
+        self._notices: list[Callable[[str, Event, Details], None]] = [self._time]
+        self._began: dict[str, float] = {}
+        self._probing = Probing(self._sources, self.level, self._tell, self._taken_at)
+        self._measuring: Measuring | None = None
+        self._labels: dict[str, str] = {}
 
     def evidence(self) -> dict[str, bytes]:
         """The raw answers as the files of a recording, scrubbed as `nodecheck capture` does it."""
@@ -54,27 +77,107 @@ class Run:
 
     def probe(self, notice: Notice | None = None, stages: Collection[Stage] = STAGES) -> Node:
         """Look at the node. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""
-        from nodecheck.sources import child
-
         if notice is not None:
             self._notices.append(notice)
+        return self._until_interrupted(lambda: self._probing.run(stages), self._probing.node)
+
+    def measure(
+        self,
+        node: Node,
+        *,
+        stages: Collection[StageName] | None = None,
+        budget_seconds: float | None = None,
+        force: bool = False,
+    ) -> Node:
+        """The node with its measurements; as it is at level quick, or where the run was interrupted before."""
+        from nodecheck.measure import Measuring
+
+        if self.level == "quick" or self.interrupted:
+            return node
+        self._labels = {card.key: card.label.partition(" (")[0] for card in node.known_cards}
+        self._measuring = measuring = Measuring(
+            self._sources.workers,
+            node,
+            self.level,
+            budget_seconds=budget_seconds,
+            force=force,
+            stages=stages,
+            notice=lambda stage, event, seconds=0.0: self._tell(
+                f"{MEASURING}{stage}", event, Details(seconds=seconds)
+            ),
+        )
+        found = self._until_interrupted(measuring.run, measuring.measurements)
+        return node.model_copy(update={"measurements": found})
+
+    def look(
+        self,
+        profile: str | None,
+        notice: Notice | None = None,
+        *,
+        budget_seconds: float | None = None,
+        force: bool = False,
+    ) -> Node:
+        """The node with all that its level asks for; what is doubtful against the profile is measured once more."""
+        from nodecheck.judge.figures import borderline
+
+        node = self.measure(self.probe(notice), budget_seconds=budget_seconds, force=force)
+        expected = choose_profile(node, profile)
+        measuring = self._measuring
+        while measuring is not None and not self.interrupted and (doubtful := borderline(node, expected)):
+            before = node.measurements
+            found = self._until_interrupted(partial(measuring.again, doubtful), measuring.measurements)
+            node = node.model_copy(update={"measurements": found})
+            if isinstance(before, Absent) or found.figures == before.figures:
+                break  # they cannot be had again
+        self.close()
+        return node
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._measuring is not None:
+            self._sources.workers.run("end", (), {})
+
+    def _live(self, python: Path | None, report_folder: Path) -> dict[str, Channel]:
+        from nodecheck.sources.here import Here
+
+        channels = live_channels(str(python) if python else None, self._progress)
+        return {**channels, "workers": Here(channels["workers"], report_folder)}
+
+    def _until_interrupted(self, work: Callable[[], T], so_far: Callable[[], T]) -> T:
+        from nodecheck.sources import child, workers
+
         try:
             with _ends_like_ctrl_c(signal.SIGTERM, signal.SIGHUP):
-                return self._probing.run(stages)
+                return work()
         except KeyboardInterrupt:
             self.interrupted = True
             child.end_all()
-            return self._probing.node()
+            workers.end_all()
+            return so_far()
 
-    def _tell(self, stage: Stage, what: Literal["started", "done", "failed"]) -> None:
+    def _progress(self, stage: str, card: str, fraction: float, figure: str) -> None:
+        label = self._labels.get(card, card)
+        self._tell(f"{MEASURING}{stage}", "progress", Details(card=label, fraction=fraction, figure=figure))
+
+    def _tell(self, stage: str, event: Event, details: Details = NOTHING) -> None:
         for notice in self._notices:
-            notice(stage, what)
+            notice(stage, event, details)
 
-    def _time(self, stage: Stage, what: Literal["started", "done", "failed"]) -> None:
-        if what == "started":
+    def _time(self, stage: str, event: Event, _details: Details = NOTHING) -> None:
+        if event == "started":
             self._began[stage] = time.monotonic()
-        else:
-            self.durations[stage] = time.monotonic() - self._began[stage]
+        elif event in ("done", "failed"):
+            seconds = time.monotonic() - self._began[stage]
+            # Measured once more: both times count.
+            self.durations[stage] = self.durations.get(stage, 0.0) + seconds
+
+
+def _recorded_level(answers: dict[str, dict[str, Json]]) -> Level:
+    """What was done to the node as it was recorded."""
+    questions = answers.get("workers", {})
+    if any('"level": "full"' in question for question in questions):
+        return "full"
+    return "standard" if questions else "quick"
 
 
 @contextlib.contextmanager

@@ -146,19 +146,19 @@ class Measuring:
             kept, runs = self._figures, self._runs
             self._figures, self._runs = [], []
             self._notice(step.stage, "started")
-            done = self._step(
-                replace(step, arguments={**step.arguments, **only(step, sought), "attempt": attempt})
-            )
+            arguments = {**step.arguments, **only(step, sought), "attempt": attempt}
+            try:
+                done = self._step(replace(step, arguments=arguments))
+            finally:
+                new = {_identity(figure): figure for figure in self._figures}
+                self._figures = [
+                    _once_more(figure, new[identity])
+                    if (identity := _identity(figure)) in wanted and identity in new
+                    else figure
+                    for figure in kept
+                ]
+                self._runs = runs + [run for run in self._runs if run.status != "skipped"]
             self._notice(step.stage, "done" if done else "failed")
-            new = {_identity(figure): figure for figure in self._figures}
-            identities = {_identity(figure) for figure in sought}
-            self._figures = [
-                _once_more(figure, new[identity])
-                if (identity := _identity(figure)) in identities and identity in new
-                else figure
-                for figure in kept
-            ]
-            self._runs = runs + [run for run in self._runs if run.status != "skipped"]
         return self.measurements()
 
     # Before anything is loaded.

@@ -18,14 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodecheck.facts import Absent, Node, Why
+from nodecheck.facts import Absent, Level, Node, Why
+from nodecheck.measure import Measuring
 from nodecheck.probes import Probing
+from nodecheck.profile import load
 from nodecheck.sources import Sources, files, nvml
 from nodecheck.sources.channel import Answer, Channel, Live
 from tests.fakes import nvml as fake
 from tests.fakes.nvml import Description, Links
 from tests.fakes.nvml.products import PRODUCTS, Product
 from tests.fakes.tree import GIB, KERNEL, Ground, Kind, Tree, plant, plant_cpu, set_parameters
+from tests.fakes.workers import FakeWorkers
 
 PYTHON = "/opt/venv/bin/python3"
 SITE = "/opt/venv/lib/python3.12/site-packages"
@@ -49,6 +52,8 @@ class FakeNode:
     process: Answers = field(default_factory=dict)
     commands: Answers = field(default_factory=dict)
     interpreter: Answers = field(default_factory=dict)
+    crew: FakeWorkers | None = None
+    """The workers that measure: `crew.slow`, `crew.errors`, … plant faults."""
     silence_seconds: float = 10.0
     """How long an NVML call may take before it is given up."""
 
@@ -63,7 +68,7 @@ class FakeNode:
             "commands": _Answers(self.commands),
             "nvml": self.driver(description),
             "interpreter": _Answers(self.interpreter),
-            "workers": _Answers({}),
+            "workers": self.crew or _Answers({}),
         }
 
     def driver(self, description: Path) -> Channel:
@@ -82,9 +87,14 @@ class FakeNode:
 
         return Live(answer)
 
-    def probe(self, ground: Ground) -> Node:
-        """Every fact of this node."""
-        return Probing(Sources.over(self.channels(ground)), "quick").run()
+    def probe(self, ground: Ground, level: Level = "quick") -> Node:
+        """Every fact of this node; above level quick its measurements too."""
+        sources = Sources.over(self.channels(ground))
+        node = Probing(sources, level).run()
+        if level == "quick":
+            return node
+        found = Measuring(sources.workers, node, level).run()
+        return node.model_copy(update={"measurements": found})
 
     def set_environment(self, **variables: str) -> None:
         self.process["environment"] = self.process["environment"] | variables
@@ -154,7 +164,9 @@ def healthy(
     bare metal, and live ones in a container, which sees the board as it is.
     """
     if profile == "cpu":
-        return _without_cards(kind)
+        node = _without_cards(kind)
+        node.crew = FakeWorkers(load(profile), ())
+        return node
     name, _, number = profile.rpartition("x")
     card, count = PRODUCTS[name], int(number)
     if links is None and card.form == "board" and count == 1:
@@ -163,6 +175,7 @@ def healthy(
     if links == "disabled":
         set_parameters(tree, NvLinkDisable=1)
     node = FakeNode(nvml=fake.describe(card, count, virtual=kind == "guest", links=links), tree=tree)
+    node.crew = FakeWorkers(load(profile), tuple(fake.uuid(i) for i in range(count)))
     _around(node, kind, machine="aarch64" if card.arm else "x86_64")
     _with_torch(node, card, count, kind)
     if card.form == "board" and kind == "bare":

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from nodecheck.facts import Absent, Fact, Node, Why
+from nodecheck.measure import Measuring
 from nodecheck.probes import Probing
 from nodecheck.sources import Sources, recorders
 from tests.fakes import nvml
@@ -38,11 +39,16 @@ def _below(root: Path) -> dict[str, object]:
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_recording_gives_the_same_facts(kind: Kind, tmp_path: Path) -> None:
     recording = recorders(healthy("h200x2", kind=kind).channels(Ground(tmp_path / "node")))
-    live = Probing(Sources.over(dict(recording)), "quick").run()
+    live = _everything(Sources.over(dict(recording)))
     answers = {name: recorder.answers for name, recorder in recording.items()}
-    again = Probing(Sources.recorded(answers), "quick", taken_at=live.taken_at).run()
+    again = _everything(Sources.recorded(answers)).model_copy(update={"taken_at": live.taken_at})
     assert again == live
     assert not list(_unasked(live))
+
+
+def _everything(sources: Sources) -> Node:
+    node = Probing(sources, "standard").run()
+    return node.model_copy(update={"measurements": Measuring(sources.workers, node, "standard").run()})
 
 
 def test_every_probe_ran(tmp_path: Path) -> None:
