@@ -175,7 +175,7 @@ def page() -> Iterator[str]:
     healthy_fault = Fault("")
     yield _INTRODUCTION
     yield "## Healthy nodes\n"
-    yield f"{HEALTHY_RUNS} runs each, a quarter where cards differ. *Cards alike*: only the readings vary. *Cards differ*: on top of that, healthy"
+    yield f"{HEALTHY_RUNS} runs each, a quarter where cards differ. Otherwise only the readings vary; there, healthy"
     yield "cards differ from one another by " + ", ".join(f"{percent(v)} ({k})" for k, v in BY_NATURE.items())
     yield "(standard deviations; an assumption, wider than anything published).\n"
     yield "| cards | rejected | warned | measured again | rejected, cards differ | warned, cards differ |"
@@ -260,7 +260,7 @@ Links and groups have no siblings with two cards; there, too, only the profile's
 """
 
 
-def smoke(count: int, fault: Fault, runs: int) -> tuple[float, float]:
+def shares(count: int, fault: Fault, runs: int) -> tuple[float, float]:
     """Shares named and rejected, of a few runs."""
     results = results_of(count, fault, runs)
     return sum(r.named for r in results) / runs, sum(r.rejected for r in results) / runs
