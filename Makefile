@@ -28,10 +28,10 @@ docs: $(STAMPS)/app
 	$(BIN)/python -m nodecheck.judge.docs > docs/findings.md
 
 samples: $(STAMPS)/dev
-	$(BIN)/python reports/build.py
+	$(BIN)/python -m reports.build
 
 bench: $(STAMPS)/dev
-	$(BIN)/python tests/bench.py
+	$(BIN)/python -m tests.bench
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
