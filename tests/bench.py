@@ -11,7 +11,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from nodecheck.sources import nvml
 from tests.fakes.node import healthy
 from tests.fakes.tree import Ground
 
@@ -76,7 +75,7 @@ def this_machine(profile: str) -> None:
 
 
 def eight_cards() -> None:
-    """Eight cards with all their links and pairs: NVML's answers through the real binding, over the stand-in library."""
+    """Eight cards with all links and pairs: NVML's answers through the real binding, over the stand-in library."""
     node = healthy("h200x8")
     with tempfile.TemporaryDirectory() as folder:
         seconds = []

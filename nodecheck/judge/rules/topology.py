@@ -274,6 +274,8 @@ def _pairs(node: Node, profile: Profile) -> tuple[Pair, ...] | Outcome:
         return unknown(NODE, pairs)
     if len(node.cards) < 2:
         return skipped("Fewer than two cards are listed; see cards.count.")
+    if sum(card.usable is not False for card in node.cards) < 2:
+        return skipped("Fewer than two cards can be used; see cards.usable.")
     return pairs
 
 
