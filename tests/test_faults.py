@@ -362,7 +362,7 @@ STACK = [
           "stack.torch.arch", FAIL, MISCONFIGURED, REJECTED, profile="b200x4"),
     Fault("torch with PTX for the card only", torch(arch_list=["sm_80", "compute_80"]),
           "stack.torch.arch", WARN, MISCONFIGURED, WARNED),
-    Fault("several torch installations", torch(folders=["/work/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
+    Fault("several torch installations", torch(folders=["/home/user/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
           "stack.torch.duplicates", WARN, MISCONFIGURED, WARNED),
     Fault("driver too old",
           both(file("/proc/driver/nvidia/version", OLD_DRIVER), driver("nvmlSystemGetDriverVersion", "470.82.01"),
