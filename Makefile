@@ -31,10 +31,10 @@ statistics: $(STAMPS)/app
 	PYTHONPATH=. $(BIN)/python docs/simulation.py > docs/statistics.md
 
 samples: $(STAMPS)/dev
-	$(BIN)/python reports/build.py
+	$(BIN)/python -m reports.build
 
 bench: $(STAMPS)/dev
-	$(BIN)/python tests/bench.py
+	$(BIN)/python -m tests.bench
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodecheck.judge import Cause, Status, Verdict, judge
+from nodecheck.judge import BROKEN_RULE, Cause, Status, Verdict, judge
 from nodecheck.profile import load
 from tests.fakes import nvml
 from tests.fakes.faults import (
@@ -156,6 +156,8 @@ USE = [
           "cards.usable", FAIL, FAULTY, REJECTED, 1),
     Fault("card not for this user", driver("nvmlDeviceGetHandleByIndex_v2 1", code(4)),
           "cards.usable", FAIL, MISCONFIGURED, REJECTED, 1),
+    Fault("one card of two not for this user", driver("nvmlDeviceGetHandleByIndex_v2 1", code(4)),
+          "cards.usable", FAIL, MISCONFIGURED, REJECTED, 1, profile="h200x2"),
     Fault("card wants a reset", driver("* 3", code(16)), "cards.usable", FAIL, FAULTY, REJECTED, 3),
     Fault("a call hangs", both(impatient(0.7), driver("nvmlDeviceGetPowerUsage 1", HANG)),
           "health.responsive", FAIL, FAULTY, REJECTED, 1),
@@ -360,7 +362,8 @@ STACK = [
           "stack.torch.arch", FAIL, MISCONFIGURED, REJECTED, profile="b200x4"),
     Fault("torch with PTX for the card only", torch(arch_list=["sm_80", "compute_80"]),
           "stack.torch.arch", WARN, MISCONFIGURED, WARNED),
-    Fault("several torch installations", torch(folders=["/work/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
+    Fault("several torch installations",
+          torch(folders=["/home/user/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
           "stack.torch.duplicates", WARN, MISCONFIGURED, WARNED),
     Fault("driver too old",
           both(file("/proc/driver/nvidia/version", OLD_DRIVER), driver("nvmlSystemGetDriverVersion", "470.82.01"),
@@ -451,6 +454,12 @@ UNSEEN = [
           "health.ecc_uncorrected_volatile", UNKNOWN, NOT_VISIBLE, ACCEPTED, 0),
     Fault("blank temperature", driver("nvmlDeviceGetTemperatureV 0 0", str(2**31 - 1)),
           "cards.temperature", UNKNOWN, NOT_VISIBLE, ACCEPTED, 0),
+    Fault("UUID not told", driver("nvmlDeviceGetUUID 1", code(999)),
+          "stack.context", UNKNOWN, NOT_VISIBLE, INCOMPLETE, 1),
+    Fault("where links end not told", on_every_link(1, "nvmlDeviceGetNvLinkRemoteDeviceType", code(999)),
+          "topology.pairs.nvlink", UNKNOWN, NOT_VISIBLE, INCOMPLETE),
+    Fault("version of the library empty", driver("nvmlSystemGetNVMLVersion", ""),
+          "stack.driver.library_match", UNKNOWN, NOT_VISIBLE, ACCEPTED),
     Fault("kernel log closed", files("kmsg", DENIED),
           "kernel_log.readable", UNKNOWN, NOT_VISIBLE, ACCEPTED),
     Fault("torch hangs at its import", import_hangs,
@@ -485,6 +494,19 @@ def test_fault(fault: Fault, ground: Ground) -> None:
     assert judgement.verdict is fault.verdict, (judgement.verdict, told)
     alarms = {f.id for f in judgement.findings if f.status in (FAIL, WARN) and f.root is None}
     assert alarms <= {fault.finding, *fault.also} | {f.root for f in seen}, told
+
+
+@pytest.mark.parametrize("answer", [code(3), code(4), code(13), code(999), ""])
+def test_a_card_that_tells_nothing_is_never_accepted(answer: str, ground: Ground) -> None:
+    node = healthy("h200x2")
+    for call in node.nvml:
+        symbol, *arguments = call.split()
+        if arguments and arguments[0] == "1" and symbol != "nvmlDeviceGetHandleByIndex_v2":
+            node.nvml[call] = answer
+    judgement = judge(node.probe(ground), load("h200x2"))
+    assert judgement.verdict in (INCOMPLETE, REJECTED)
+    strange = {f.id: f.detail for f in judgement.findings if f.door == BROKEN_RULE}
+    assert not strange
 
 
 def test_the_table_is_long_and_its_names_are_distinct() -> None:

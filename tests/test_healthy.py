@@ -183,6 +183,7 @@ TRAPS = [
     Trap("a little memory in use by the driver's own", "h200x2",
          lambda node: nvml.occupy(node.nvml, 0, 4 << 20)),
     Trap("clocks as set, power limit reached", "h200x2", on_every_card("nvmlDeviceGetCurrentClocksEventReasons", "6")),
+    Trap("a senseless number of excluded cards", "h200x1", driver("nvmlGetExcludedDeviceCount", str(2**32 - 1))),
     Trap("an older driver", "h100x8", old_driver),
     Trap("no persistence mode", "h200x4", on_every_card("nvmlDeviceGetPersistenceMode", "0"), kind="guest"),
     Trap("no peer access over PCIe", "l40sx2",

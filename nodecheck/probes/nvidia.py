@@ -36,6 +36,7 @@ _MAX_MHZ = 20_000
 _MAX_LINKS = 36
 """NVML_NVLINK_MAX_LINKS."""
 
+_INVALID_ARGUMENT = 2
 _GPU_IS_LOST, _RESET_REQUIRED = 15, 16
 
 _ARCHITECTURES = {
@@ -455,6 +456,12 @@ class _Asked:
                 if index == 0 and link.active.why is Why.not_supported:
                     return link.active  # the driver has the links switched off, or knows of none
                 if isinstance(count, Absent):
+                    at_end = (
+                        link.active.why in (Why.not_supported, Why.not_asked)
+                        or error_number(link.active) == _INVALID_ARGUMENT
+                    )
+                    if index and not at_end:
+                        return link.active  # there may be more: the links before it are not all
                     break
             links.append(link)
         return tuple(links) if links or not isinstance(count, Absent) else count

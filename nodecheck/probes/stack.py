@@ -166,6 +166,8 @@ def _driver(survey: Maybe[Survey], files: Files, said: Said) -> Driver:
 
 def _told(survey: Maybe[Survey], function: str, kind: type[T]) -> Maybe[T]:
     answer = survey if isinstance(survey, Absent) else survey.get(function)
+    if answer == "":
+        return Absent(why=Why.failed, detail=f"{function}: an empty answer")
     if isinstance(answer, (Absent, kind)):
         return answer
     return Absent(why=Why.failed, detail=f"{function}: an answer of another shape: {str(answer)[:80]}")

@@ -208,9 +208,14 @@ def _nvlinks(a: Card, b: Card, p2p_nvlink: Maybe[str]) -> Maybe[int]:
             return active
         switches = [link for link in active if _ends_at_switch(link)]
         to_cards = [link for link in active if link not in switches]
-        hidden = [link for link in to_cards if isinstance(link.remote_pci_address, Absent)]
-        if hidden and p2p_nvlink == "ok":
-            return Absent(why=Why.not_present, detail="links lead to a card whose address is not shown")
+        if p2p_nvlink == "ok":
+            for link in to_cards:
+                if isinstance(link.remote_pci_address, Absent):
+                    return Absent(
+                        why=Why.not_present, detail="links lead to a card whose address is not shown"
+                    )
+                if isinstance(link.remote_kind, Absent) and link.remote_pci_address != there.pci_address:
+                    return link.remote_kind
         direct.append(sum(link.remote_pci_address == there.pci_address for link in to_cards))
         switched.append(len(switches))
     if not min(switched):

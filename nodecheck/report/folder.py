@@ -18,6 +18,7 @@ from nodecheck.judge import Finding, Judgement, judge
 from nodecheck.report import document, render
 from nodecheck.report.document import FILE, Report
 from nodecheck.report.text import plain
+from nodecheck.writing import reason, write_out, write_whole
 
 RENDERED = {"report.html": "html", "report.md": "md"}
 """File → format of what lies beside report.json."""
@@ -54,12 +55,12 @@ def write(report: Report, parent: Path, evidence: Mapping[str, bytes | Path] | N
         parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".nodecheck-", suffix=".partial", dir=parent))
     except OSError as error:
-        raise WriteError(f"cannot write a report below {parent}: {_reason(error)}") from None
+        raise WriteError(f"cannot write a report below {parent}: {reason(error)}") from None
     try:
         written, digest, unrendered = _fill(draft, report, evidence or {})
         path = _publish(draft, parent, folder_name(report))
     except OSError as error:
-        raise WriteError(f"cannot write the report below {parent}: {_reason(error)}") from None
+        raise WriteError(f"cannot write the report below {parent}: {reason(error)}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return Written(path, written, digest, unrendered)
@@ -72,14 +73,9 @@ def write_file(path: Path, content: bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
             return
-        descriptor, draft = tempfile.mkstemp(prefix=".nodecheck-", suffix=".partial", dir=target.parent)
-        try:
-            _write(descriptor, content)
-            Path(draft).replace(target)
-        finally:
-            Path(draft).unlink(missing_ok=True)
+        write_whole(target, content)
     except (OSError, RuntimeError) as error:
-        raise WriteError(f"cannot write {path}: {_reason(error)}") from None
+        raise WriteError(f"cannot write {path}: {reason(error)}") from None
 
 
 def folder_name(report: Report) -> str:
@@ -118,19 +114,8 @@ def _member(name: str) -> str:
 
 
 def _put(path: Path, content: bytes) -> str:
-    _write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), content)
+    write_out(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), content)
     return hashlib.sha256(content).hexdigest()
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _publish(draft: Path, parent: Path, name: str) -> Path:

@@ -137,6 +137,9 @@ _NEWER_AND_OLDER: tuple[tuple[Question, Question], ...] = (
 )
 """The older call is made only where the driver or pynvml does not know the newer one."""
 
+_MAX_EXCLUDED = 64
+"""Cards; a driver that is not well may give any number."""
+
 _LINK_COUNT = 91
 _CARD_FIELDS = (_LINK_COUNT, 90, 82, 230)
 """NVLinks, their common speed, HBM temperature, recovery action. By number: older pynvml lack some names."""
@@ -241,7 +244,7 @@ class Survey:
     def _system(self) -> None:
         for function in _SYSTEM:
             self._call((), function)
-        for k in range(self._call((), "nvmlGetExcludedDeviceCount").get("value", 0)):
+        for k in range(min(self._call((), "nvmlGetExcludedDeviceCount").get("value", 0), _MAX_EXCLUDED)):
             self._call((), "nvmlGetExcludedDeviceInfoByIndex", k)
 
     def _open(self, i: int) -> bool:

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 import tarfile
 import zlib
@@ -29,6 +28,7 @@ from nodecheck import __version__
 from nodecheck.sources import NAMES
 from nodecheck.sources.channel import Json
 from nodecheck.sources.scrub import Answers, scrub
+from nodecheck.writing import reason, write_whole
 
 FORMAT = "nodecheck-recording/1"
 MANIFEST = "manifest.json"
@@ -147,7 +147,6 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".nodecheck-{secrets.token_hex(8)}.part")
     try:
         if path.is_dir():
             raise RecordingError(
@@ -155,16 +154,9 @@ def _write(path: Path, content: bytes) -> None:
             )
         if path.exists() and not path.is_file():
             raise RecordingError(f"{_shown(path)} is not a plain file and is left alone: name another")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        draft.replace(path)
+        write_whole(path, content)
     except (OSError, ValueError) as error:
-        raise RecordingError(f"cannot write {_shown(path)}: {_reason(error)}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+        raise RecordingError(f"cannot write {_shown(path)}: {reason(error)}") from None
 
 
 # Reading.
@@ -182,7 +174,7 @@ def load(path: Path) -> Recording:
             return _Reading(path).archive(file)
     except (OSError, ValueError) as error:
         # gzip's own errors are OSErrors too; `archive` has seen to them.
-        raise RecordingError(f"cannot read {_shown(path)}: {_reason(error)}") from None
+        raise RecordingError(f"cannot read {_shown(path)}: {reason(error)}") from None
 
 
 class _Stream(Protocol):
@@ -209,7 +201,7 @@ class _Reading:
                 with _open(self._path / name, os.O_NOFOLLOW) as file:
                     content = file.read(MAX_BYTES + 1)
             except OSError as error:
-                raise self._damaged(f"{name} cannot be read ({_reason(error)})") from None
+                raise self._damaged(f"{name} cannot be read ({reason(error)})") from None
             self._take(name, content)
         return self._whole()
 
@@ -414,7 +406,3 @@ def _shown(text: object) -> str:
 
 def _mib(size: int) -> str:
     return f"{size / 1024**2:.0f} MiB"
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -454,7 +454,7 @@ def torch_devices(look: Look) -> Iterator[Outcome]:
         return
     devices = () if isinstance(torch.devices, Absent) else torch.devices
     seen = [device.uuid for device in devices if known(device.uuid)]
-    missing = [card for card in usable if seen and card.uuid not in seen]
+    missing = [card for card in usable if seen and known(card.uuid) and card.uuid not in seen]
     if count.value == len(usable) and not missing:
         order = [card.uuid for card in usable]
         other = " in another order than on the bus" if seen and seen != order else ""

@@ -274,6 +274,8 @@ def _pairs(node: Node, profile: Profile) -> tuple[Pair, ...] | Outcome:
         return unknown(NODE, pairs)
     if len(node.cards) < 2:
         return skipped("Fewer than two cards are listed; see cards.count.")
+    if sum(card.usable is not False for card in node.cards) < 2:
+        return skipped("Fewer than two cards can be used; see cards.usable.")
     return pairs
 
 
@@ -662,12 +664,15 @@ def adapters(node: Node, profile: Profile) -> Iterator[Outcome]:
         return
     observed = ", ".join(_port(port) for port in ports) or "none"
     infiniband = [port for port in ports if port.link_layer == "InfiniBand"]
-    down = [port for port in infiniband if port.state != "ACTIVE"]
+    down = [port for port in infiniband if known(port.state) and port.state != "ACTIVE"]
+    unseen = [port.state for port in infiniband if isinstance(port.state, Absent)]
     if down and len(down) < len(infiniband):
         names = ", ".join(f"{port.name}/{port.port}" for port in down)
         yield warn(
             f"{len(down)} of {len(infiniband)} InfiniBand ports are not up: {names}.", observed=observed
         )
+    elif unseen:
+        yield unknown(NODE, unseen[0], observed=observed)
     else:
         yield passed(f"{observed}.", observed=observed)
 
