@@ -49,6 +49,36 @@ def test_a_stage_nobody_announced_is_shown_too() -> None:
     assert "all_reduce" in dict(progress.timings())
 
 
+def test_measurements_come_after_one_another_once_they_are_planned() -> None:
+    clock = Clock()
+    progress = live.Progress(clock)
+    for stage in live.STAGES:
+        progress.notice(stage, "started")
+        progress.notice(stage, "done")
+    progress.notice("measure.hbm", "planned", live.Details(seconds=4.0))
+    progress.notice("measure.host", "planned", live.Details(seconds=6.0))
+    assert progress.seconds_left() == pytest.approx(10.0)
+    progress.notice("measure.hbm", "started")
+    clock.now += 1.0
+    assert progress.seconds_left() == pytest.approx(9.0)
+    progress.notice(
+        "measure.hbm", "progress", live.Details(card="GPU 2", fraction=0.5, figure="copy 4297 GB/s")
+    )
+    progress.notice(
+        "measure.hbm", "progress", live.Details(card="GPU 1", fraction=0.25, figure="copy 4290 GB/s")
+    )
+    shown = live._figure(dict(progress.timings())["measure.hbm"])
+    assert shown == "25%  GPU 1: copy 4290 GB/s"
+    progress.notice("measure.hbm", "done")
+    assert progress.seconds_left() == pytest.approx(6.0)
+    # Asked for once more, it goes on from where it was.
+    clock.now += 50.0
+    progress.notice("measure.hbm", "started")
+    clock.now += 1.0
+    progress.notice("measure.hbm", "done")
+    assert progress.seconds(dict(progress.timings())["measure.hbm"]) == pytest.approx(2.0)
+
+
 def test_in_a_pipe_each_end_of_a_stage_is_a_plain_line() -> None:
     stream = io.StringIO()
     with live.display(stream=stream) as notice:
@@ -57,8 +87,13 @@ def test_in_a_pipe_each_end_of_a_stage_is_a_plain_line() -> None:
             notice(stage, "done")
         notice("cards", "started")
         notice("cards", "failed")
+        notice("measure.pairs", "planned", live.Details(seconds=3.0))
+        notice("measure.pairs", "started")
+        notice("measure.pairs", "progress", live.Details(card="GPU 0", fraction=0.5, figure="379 GB/s"))
+        notice("measure.pairs", "done")
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
+    assert re.fullmatch(r"nodecheck: links between cards: measured in \d\.\d s", lines[3])
     assert re.fullmatch(r"nodecheck: machine: seen in \d\.\d s", lines[0])
     assert re.fullmatch(r"nodecheck: cards: not seen, after \d\.\d s", lines[2])
     assert all(line.isprintable() for line in lines)
