@@ -199,7 +199,10 @@ class Crew:
             deadline_seconds = float(arguments.pop("deadline_seconds", DEADLINE_SECONDS))
             each = arguments.pop("each", {})
             log = bool(arguments.pop("log", False))
+            variables = _texts(arguments.pop("environment", None))
             asked = {card: {**arguments, **each.get(card, {})} for card in cards}
+            for own in asked.values():
+                own["environment"] = {**variables, **_texts(own.get("environment"))}
         except (ValueError, TypeError, KeyError, AttributeError):
             return Absent(why=Why.failed, detail=f"no such question: {question[:80]}")
         try:
@@ -237,7 +240,7 @@ class Crew:
             hidden = card.startswith("cpu")
             self._environment[card] = {
                 **(_HIDDEN if hidden else {"CUDA_VISIBLE_DEVICES": ",".join(map(_device, cards))}),
-                **_texts(own.get("environment")),
+                **own["environment"],
             }
             self._python = str(own.get("python", ""))
         began = time.monotonic()
@@ -254,7 +257,7 @@ class Crew:
     def _run(
         self, stage: str, asked: dict[str, dict[str, Json]], deadline_seconds: float, log: bool
     ) -> Answer:
-        variables = {card: _texts(own.pop("environment", None)) for card, own in asked.items()}
+        variables = {card: own.pop("environment") for card, own in asked.items()}
         together = any("rank" in own for own in asked.values())
         started = self._raise_hands(variables)
         began = time.monotonic()
