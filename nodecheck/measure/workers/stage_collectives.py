@@ -63,6 +63,8 @@ FULL_SIZES = tuple(2**i for i in range(3, 35))
 FULL_STATED_SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, 8 * GIB)
 
 WARMUPS, ITERATIONS = 5, 20
+HUGE_BYTES, HUGE_ITERATIONS = 4 * GIB, 10
+"""A call of this size takes ten milliseconds and more, and repeats well."""
 
 RUN_SECONDS = {"cpu": 0.5, "cuda": 3.0, "hip": 3.0}
 """What the timed loop of one run may take: where it would take longer, iterations are fewer."""
@@ -174,7 +176,10 @@ class Pattern:
         self._ranks = ranks
         self._dtype = getattr(torch, dtype)
         places = torch.arange(tile, dtype=torch.int64, device=device)
-        self._base = (((places * 2654435761) % 2**32) // 2**15 % self.modulus).to(torch.int32)
+        # Two multiplications: with one, a place and its neighbour would too often have the same value.
+        mixed = places * 2654435761 % 2**32
+        mixed = (mixed ^ (mixed >> 15)) * 0x45D9F3B % 2**32
+        self._base = ((mixed >> 16) % self.modulus).to(torch.int32)
 
     def table(self, ranks: Optional[Sequence[int]] = None) -> Any:
         """What stands at h = 0, 1, …: the sum over `ranks`, by default all."""
@@ -439,11 +444,16 @@ def planned(backend: str, ranks: int, arguments: Dict[str, Any]) -> Iterator[Run
     whole = arguments.get("group", "all") == "all"
     for dtype in ("bfloat16", "float32") if whole else ("bfloat16",):
         for collective in COLLECTIVES if whole else ("all_reduce",):
-            wanted = sizes(backend, collective, arguments.get("level") == "full", whole)
+            full = arguments.get("level") == "full"
+            wanted = sizes(backend, collective, full, whole)
+            if dtype == "float32" and collective != "all_reduce" and not full:
+                wanted = tuple(size for size in wanted if size < HUGE_BYTES)
             counts = [count_of(collective, size, ITEM_BYTES[dtype], ranks) for size in wanted]
             for in_place in PLACEMENTS[collective]:
                 for count in dict.fromkeys(counts):
-                    yield Run(collective, count, dtype, in_place, ITERATIONS, WARMUPS)
+                    huge = size_of(collective, count, ITEM_BYTES[dtype], ranks) >= HUGE_BYTES
+                    iterations = HUGE_ITERATIONS if huge else ITERATIONS
+                    yield Run(collective, count, dtype, in_place, iterations, WARMUPS)
 
 
 def sizes(backend: str, collective: str, full: bool, whole: bool) -> Tuple[int, ...]:
