@@ -51,7 +51,7 @@ class Look:
             return Subject(kind="disk", key=name or "disk", label=name or "disk") if name else NODE
         if len(keys) == 2 and name in ("", "link"):
             return Subject(kind="pair", key=key, label=" → ".join(labels))
-        if name == "split":
+        if name == "split" or not known.keys() & set(keys):
             return Subject(kind="group", key=key, label=", ".join(labels))
         if name in ("", "all"):
             return Subject(kind="group", key=key, label=f"all {len(keys)} cards")
@@ -131,7 +131,8 @@ def first_line(text: str) -> str:
     "Every stage ran to its end",
     reads="how each stage of the measurement went on each card and group",
     passes="every stage that applies to the node ran to its end. A stage that did not is unknown, with the error, the "
-    "signal or the user of the card that stood in its way",
+    "signal or the user of the card that stood in its way; one that the time budget left out is skipped, and each of "
+    "the profile's figures that it would have measured is unknown",
     fails="the driver reported an error of the card that cannot be corrected",
     cause=Cause.faulty,
     owner=Owner.provider,
@@ -151,6 +152,9 @@ def stages(look: Look) -> Iterator[Outcome]:
                 yield skipped(f"{stage}: left out for the time budget.", subject)
             else:
                 yield Outcome(Status.unknown, subject, detail=f"{stage}: nothing says that it ran.")
+            yielded = True
+        elif run.status == "skipped" and figures.stage_left_out(stage, seen):
+            yield skipped(f"{stage}: {first_line(run.detail) or 'left out for the time budget'}.", subject)
             yielded = True
         elif run.status == "done":
             done.append(stage)

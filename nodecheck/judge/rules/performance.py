@@ -630,7 +630,8 @@ def _pcie(look: Look, card: Card, generation: int, width: int, witness: str) -> 
     if seen_generation < generation or seen_width < width:
         told = f"Gen{seen_generation} x{seen_width} under load; {beside}."
         return (fail if _host_copies_fail(look, card) else warn)(told, **words)
-    rate = PCIE_GB_PER_S.get(seen_generation, 0.0) * seen_width
+    # Not above what the product is sold with: a later slot does not make its copies faster.
+    rate = PCIE_GB_PER_S.get(min(seen_generation, generation), 0.0) * seen_width
     if rate and slowest.median < PCIE_SHARE * rate:
         share = slowest.median / rate
         return warn(
@@ -716,7 +717,9 @@ def storage(look: Look) -> Iterator[Outcome]:
             disks[figure.name].append(figure)
     for name, own in disks.items():
         told = "; ".join(
-            f"{figure.measure.partition('.')[2]} {_number(figure.median)} {figure.unit}" for figure in own
+            f"{figure.measure.partition('.')[2].replace('_', ' ')} {_number(figure.median)} {figure.unit}"
+            f"{f' ({figure.at.ranks} at once)' if (figure.at.ranks or 1) > 1 else ''}"
+            for figure in own
         )
         in_a_row = [f for f in own if f.unit == "GB/s" and "random" not in f.measure]
         slowest = min(in_a_row, key=lambda figure: figure.median, default=None)

@@ -150,6 +150,13 @@ CASES = [
         count=1,
         says="collectives did not end in time: no answer within 120 s.",
     ),
+    case(
+        "measurements.stages",
+        PASS,
+        "dropped",
+        stages=runs("h200x4", "agreement", "skipped", "left out for the time budget of 30 s"),
+        dropped=("agreement",),
+    ),
     case("measurements.stages", UNKNOWN, "no record", stages=(), says="nothing says that it ran"),
     case("measurements.stages", UNKNOWN, "not asked", faults=NOTHING),
     case(
@@ -237,6 +244,15 @@ CASES = [
         checks=checks("h200x4", "agreement.self", 3, wrong=1),
         count=1,
         says="from itself",
+    ),
+    case(
+        "measurements.agreement",
+        SKIPPED,
+        "dropped",
+        checks=no_checks("h200x4", "agreement"),
+        stages=runs("h200x4", "agreement", "skipped", "left out for the time budget of 30 s"),
+        dropped=("agreement",),
+        count=4,
     ),
     case("measurements.agreement", UNKNOWN, "gone", checks=no_checks("h200x4", "agreement"), count=4),
     case("measurements.data", PASS, count=1, says="all right"),
@@ -600,7 +616,7 @@ CASES = [
         "gone",
         figures=tuple(f for f in measured("h200x4").figures if not f.at.together),
     ),
-    case("measurements.storage", PASS, count=1, says="sequential_write"),
+    case("measurements.storage", PASS, count=1, says="sequential write"),
     case(
         "measurements.storage",
         WARN,
@@ -758,6 +774,24 @@ def test_a_card_in_use_is_incomplete_for_that_reason() -> None:
     assert judgement.verdict is Verdict.incomplete
     assert all(STRANGER in f.detail for f in judgement.findings if f.status is UNKNOWN and f.root is None)
     assert not any(f.status in (WARN, FAIL) for f in judgement.findings)
+
+
+def test_a_time_budget_costs_acceptance_only_where_a_figure_is_missing() -> None:
+    words = "left out for the time budget of 30 s"
+    judgement = judged(
+        "h200x4",
+        checks=no_checks("h200x4", "agreement"),
+        stages=runs("h200x4", "agreement", "skipped", words),
+        dropped=("storage", "agreement"),
+    )
+    assert judgement.verdict is Verdict.accepted
+    judgement = judged(
+        "h200x4",
+        figures=without("h200x4", "hbm"),
+        stages=runs("h200x4", "hbm", "skipped", words),
+        dropped=("hbm",),
+    )
+    assert judgement.verdict is Verdict.incomplete
 
 
 def test_nvls_off_is_a_warning_of_its_own_and_no_broken_link() -> None:
