@@ -622,23 +622,36 @@ MARK = "nodecheck runs "
 its own sizes are of one rank's share in some versions and of the whole in others."""
 
 
+ANNOUNCED_SECONDS = 3.0
+"""A call that would take longer is not announced: over sockets 8 GiB would take half a minute."""
+ANNOUNCED_PACE_BYTES = 16 * MIB
+"""The first calls open the connections, and say nothing about the pace."""
+
+
 def announced(group: Group, runs: Sequence[Run]) -> Dict[str, Any]:
-    """Each run once and untimed, its name in the log before it; those that do not fit are left out.
+    """Each run once and untimed, its name in the log before it; left out is what does not fit or would take long.
 
     With NCCL_DEBUG=INFO from the worker's start NCCL's own words then say how it carries each. Not beside the timed
     runs: with the subsystem TUNING it writes a line a call.
     """
     free = group.free_bytes()
-    made = 0
+    pace, made = 0.0, 0  # seconds a byte, by the fastest call
     for one in runs:
+        size = one.size_bytes(group.world)
         if group.world < 2 or (free is not None and one.needed_bytes(group.world) > free):
+            continue
+        if pace * size > ANNOUNCED_SECONDS:
             continue
         exchange = Exchange(group, one)
         exchange.input.zero_()
         group.align()
         group.synchronize()
-        print("%s%s %d %s" % (MARK, one.collective, one.size_bytes(group.world), one.dtype), flush=True)
+        print("%s%s %d %s" % (MARK, one.collective, size, one.dtype), flush=True)
+        began = time.perf_counter()
         exchange.launch()
         group.synchronize()
+        took = group.agree(time.perf_counter() - began)
+        if size >= ANNOUNCED_PACE_BYTES:
+            pace = min(pace or took / size, took / size)
         made += 1
     return {"rows": [], "checks": [], "announced": made}

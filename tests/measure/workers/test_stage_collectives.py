@@ -343,3 +343,40 @@ def test_what_goes_wrong_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.Exchange, "launch", launch)
     with pytest.raises(RuntimeError, match="closed by peer"):
         why(stage.Measured(Alone(), 3.0, 60.0))
+
+
+def test_an_untimed_run_leaves_out_what_would_take_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Slow(Alone):
+        """1 GB/s, as over sockets."""
+
+        def __init__(self) -> None:
+            super().__init__(world=2, free=100 * GIB)
+            self.size = 0
+
+        def align(self) -> None:
+            pass
+
+        synchronize = align
+
+        def agree(self, value: float, least: bool = False) -> float:
+            return self.size / 1e9 + 0.001
+
+    class Nothing:
+        def __init__(self, group: Slow, one: Any) -> None:
+            self.input = torch.empty(1)
+            self._group, self._size = group, one.size_bytes(2)
+
+        def launch(self) -> None:
+            self._group.size = self._size
+
+    monkeypatch.setattr(stage, "Exchange", Nothing)
+    runs = [
+        stage.Run("all_reduce", size // 2, "bfloat16", True, 1, 1)
+        for size in (MIB, 256 * MIB, GIB, 8 * GIB, 2 * GIB)
+    ]
+    assert stage.announced(Slow(), runs)["announced"] == 4
+    assert [line.split()[-2] for line in capsys.readouterr().out.splitlines()] == [
+        str(size) for size in (MIB, 256 * MIB, GIB, 2 * GIB)
+    ]
