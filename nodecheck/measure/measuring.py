@@ -28,7 +28,7 @@ from nodecheck.measure.plan import (
     plan,
     without,
 )
-from nodecheck.measure.targets import targets
+from nodecheck.measure.targets import environment, targets
 from nodecheck.measure.transport import transport
 from nodecheck.sources.channel import Json
 from nodecheck.sources.workers import Workers
@@ -82,6 +82,7 @@ class Measuring:
         self._targets = targets(node, force=force)
         self._loaded = tuple(target for target in self._targets if not target.obstacle)
         self._python = _python(node)
+        self._environment = environment(node, self._loaded)
         self._steps = plan(node, self._loaded, level, self._stages)
         self._waiting = list(self._steps)
         self._started = False
@@ -196,6 +197,7 @@ class Measuring:
         arguments: dict[str, Json] = {
             "python": self._python,
             "cpus": {target.key: target.cpus for target in self._loaded},
+            "environment": self._environment,
             "deadline_seconds": START_DEADLINE_SECONDS,
         }
         keys = tuple(target.key for target in self._loaded)
@@ -213,7 +215,11 @@ class Measuring:
         self._notice(START, "failed" if self._lost else "done")
 
     def _ask(self, stage: str, cards: Iterable[str], arguments: Mapping[str, Json]) -> _Said:
-        said = self._workers.run(stage, tuple(cards), arguments)
+        try:
+            said = self._workers.run(stage, tuple(cards), arguments)
+        except Exception as broken:
+            # What was measured before is worth more than a traceback.
+            said = Absent(why=Why.failed, detail=f"asking broke: {type(broken).__name__}: {broken}")
         if isinstance(said, Absent):
             error: Json = {
                 "type": _NOT_ASKED if said.why is Why.not_asked else "",

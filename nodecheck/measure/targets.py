@@ -58,6 +58,19 @@ def _cpu_ranks(node: Node) -> int:
     return 4 if enough else 2
 
 
+def environment(node: Node, loaded: tuple[Target, ...]) -> dict[str, str]:
+    """Variables for the workers beside the renter's own.
+
+    Ranks on the CPU share it: with a thread on every CPU in each of them they would measure how they get in each
+    other's way. What the renter has set stands.
+    """
+    if isinstance(node.host, Absent) or not any(target.model == "cpu" for target in loaded):
+        return {}
+    told = () if isinstance(node.stack, Absent) else or_none(node.stack.environment) or ()
+    threads = max((or_none(node.host.cpu.affinity) or 1) // len(loaded), 1)
+    return {} if "OMP_NUM_THREADS" in dict(told) else {"OMP_NUM_THREADS": str(threads)}
+
+
 def _no_torch(node: Node) -> str:
     if isinstance(node.stack, Absent):
         return f"the software could not be looked at ({node.stack})"

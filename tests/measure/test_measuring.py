@@ -328,6 +328,15 @@ def test_what_was_measured_before_an_interrupt_is_kept() -> None:
     assert "interrupted" in runs(found, "gemm")[CARDS].detail
 
 
+def test_a_crew_that_breaks_costs_no_report() -> None:
+    def ask(question: str) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    found = Measuring(Workers(Live(ask)), NODE, "standard").run()
+    assert "can't start new thread" in runs(found, "context")[(CARDS[0],)].detail
+    assert {run.status for run in found.stages} == {"failed", "skipped"}
+
+
 def test_a_recording_gives_the_same_and_one_without_measurements_says_so() -> None:
     recorder = Recorder(crew())
     found = Measuring(Workers(recorder), NODE, "standard").run()
