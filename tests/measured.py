@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import permutations
 from random import Random
 
@@ -64,6 +65,7 @@ def by_spread(random: Random) -> Vary:
     return vary
 
 
+@cache
 def spread(measure: str) -> float:
     """Of the longest key that the measure begins or ends with."""
     fits = [key for key in SPREAD if measure.startswith(key) or measure.endswith(key)]

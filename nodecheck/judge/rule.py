@@ -172,7 +172,7 @@ class Look:
     value: Any
     """The fact at the rule's path; the card where the rule has no path."""
     expected: Any
-    """What `expects` says, None where the rule expects nothing of the profile."""
+    """What the profile says, None where the rule expects nothing of it."""
     card: Card
     spec: CardSpec
     profile: Profile
@@ -184,7 +184,8 @@ def card_rule(
     title: str,
     *,
     path: str = "",
-    expects: Callable[[CardSpec], Any] | None = None,
+    expects: str = "",
+    as_fact: Callable[[Any], Any] = lambda value: value,
     applies: Callable[[CardSpec], bool] | None = None,
     unit: str = "",
     not_supported: str = "",
@@ -194,10 +195,11 @@ def card_rule(
 ) -> Callable[[Callable[[Look], Outcome]], Callable[[Look], Outcome]]:
     """Register the decorated function as a rule on the fact at `path` of every card.
 
-    The function's outcome is completed with the card, the observed value and its source, the expected value
-    and the profile's witness. An absent fact is `unknown` without asking the function; one that is
+    `expects` is the key of the profile's card that the fact is held against, `as_fact` what turns its value
+    into the fact's unit. The function's outcome is completed with the card, the observed value and its source,
+    the expected value and the key's witness. An absent fact is `unknown` without asking the function; one that is
     `not_supported` is skipped instead where `not_supported` says why that is no loss. The rule is skipped
-    where the profile has no card, where `expects` gives None, and where it does not apply to the product. A
+    where the profile has no card, where it does not say `expects`, and where it does not apply to the product. A
     rule without `path` is shown the card and sees to absent facts itself.
     """
 
@@ -207,13 +209,15 @@ def card_rule(
                 return skipped("A card of another vendor than the profile's; see cards.vendor.")
             if applies and not applies(spec):
                 return skipped(f"The question does not arise for the cards of {profile.name}.")
-            expected = expects(spec) if expects else None
-            if expects and expected is None:
+            stated = getattr(spec, expects) if expects else None
+            if expects and stated is None:
                 return skipped(f"The profile {profile.name} does not say.")
             seen = observe(card, path, card.source) if path else Observation(card, "")
             known: dict[str, Any] = {"unit": unit, "observed_from": seen.source}
-            if expected is not None:
-                known |= {"expected": _shown(expected), "expected_from": spec.witness}
+            expected = None
+            if stated is not None:
+                expected = as_fact(stated)
+                known |= {"expected": _shown(expected), "expected_from": spec.stated_by(expects).witness}
             if isinstance(seen.value, Absent):
                 if not_supported and seen.value.why is Why.not_supported:
                     return skipped(not_supported)

@@ -178,7 +178,7 @@ def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
             f"The cards are of {seen}.",
             observed=seen,
             expected=profile.card.vendor,
-            expected_from=profile.card.witness,
+            expected_from=profile.card.stated_by("vendor").witness,
         )
 
 

@@ -39,7 +39,7 @@ def driver_minimum(look: Look) -> Iterator[Outcome]:
     seen = look.see("driver.version", "linux")
     words: dict[str, Any] = {
         "expected": f"at least {spec.driver_min}",
-        "expected_from": spec.witness,
+        "expected_from": spec.stated_by("driver_min").witness,
         "observed_from": seen.source,
     }
     if isinstance(seen.value, Absent):
@@ -47,7 +47,7 @@ def driver_minimum(look: Look) -> Iterator[Outcome]:
     elif numbers(seen.value) >= numbers(spec.driver_min):
         yield passed(f"Driver {seen.value}.", observed=seen.value, **words)
     else:
-        worse = warn if spec.kind == "derived" else fail
+        worse = warn if spec.stated_by("driver_min").kind == "derived" else fail
         yield worse(f"Driver {seen.value} is older than {spec.driver_min}.", observed=seen.value, **words)
 
 

@@ -93,7 +93,7 @@ def _timed_out(fact: Fact) -> Iterator[str]:
     "health.ecc_mode",
     "ECC is as the product has it",
     path="health.ecc_enabled",
-    expects=lambda spec: spec.ecc,
+    expects="ecc",
     passes="ECC is on, or as the profile says",
     fails="ECC is off on a card that is sold with it on",
     cause=Cause.misconfigured,

@@ -34,14 +34,15 @@ class Mark:
     id: str
     name: str
     path: str
-    expects: Callable[[CardSpec], Any]
-    """What the profile says: one value, or a tuple of which the card has one."""
+    key: str
+    """What the profile calls it: one value, or a tuple of which the card has one."""
     unit: str = ""
+    as_fact: Callable[[Any], Any] = lambda value: value
 
     def fits(self, value: Any, spec: CardSpec, card: Card) -> bool:
         if self.path == "memory.total_bytes":
             return _total_fits(value, spec, card)
-        expected = self.expects(spec)
+        expected = self.as_fact(getattr(spec, self.key))
         return _folded(value) in map(_folded, expected if isinstance(expected, tuple) else (expected,))
 
 
@@ -57,23 +58,21 @@ def _total_fits(total_bytes: int, spec: CardSpec, card: Card) -> bool:
     return least <= total_bytes / MIB <= most
 
 
-NAME = Mark("cards.model", "name", "identity.name", lambda spec: spec.names)
-PCI_ID = Mark("cards.pci_id", "PCI id", "identity.pci_id", lambda spec: spec.pci_ids or None)
-ARCHITECTURE = Mark(
-    "cards.architecture", "architecture", "identity.architecture", lambda spec: spec.architecture
-)
+NAME = Mark("cards.model", "name", "identity.name", "names")
+PCI_ID = Mark("cards.pci_id", "PCI id", "identity.pci_id", "pci_ids")
+ARCHITECTURE = Mark("cards.architecture", "architecture", "identity.architecture", "architecture")
 CAPABILITY = Mark(
     "cards.compute_capability",
     "compute capability",
     "identity.compute_capability",
-    lambda spec: spec.compute_capability,
+    "compute_capability",
 )
-CORES = Mark("cards.cores", "cores", "identity.cores", lambda spec: spec.cores)
+CORES = Mark("cards.cores", "cores", "identity.cores", "cores")
 TOTAL = Mark(
-    "cards.memory.total", "memory", "memory.total_bytes", lambda spec: spec.memory_mib * MIB, "bytes"
+    "cards.memory.total", "memory", "memory.total_bytes", "memory_mib", "bytes", lambda mib: mib * MIB
 )
 BUS_WIDTH = Mark(
-    "cards.memory.bus_width", "memory bus", "memory.bus_width_bits", lambda spec: spec.memory_bus_bits, "bits"
+    "cards.memory.bus_width", "memory bus", "memory.bus_width_bits", "memory_bus_bits", "bits"
 )
 MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, CORES, TOTAL, BUS_WIDTH)
 
@@ -91,7 +90,8 @@ def _mark_rule(
         mark.id,
         title,
         path=mark.path,
-        expects=mark.expects,
+        expects=mark.key,
+        as_fact=mark.as_fact,
         unit=mark.unit,
         passes=passes,
         fails="it is something else",
@@ -187,7 +187,7 @@ def identity(look: Look) -> Outcome:
     card, spec = look.card, look.spec
     for mark in MARKS:
         value = observe(card, mark.path, card.source).value
-        if known(value) and mark.expects(spec) is not None:
+        if known(value) and getattr(spec, mark.key) is not None:
             seen.append((mark.name, _say(value, mark), mark.fits(value, spec, card)))
     watts = card.power.default_limit_watts
     if known(watts) and spec.power_limit_watts is not None:
@@ -204,7 +204,7 @@ def identity(look: Look) -> Outcome:
     words: dict[str, Any] = {
         "observed": observed,
         "expected": " or ".join(spec.names),
-        "expected_from": spec.witness,
+        "expected_from": spec.stated_by("names").witness,
     }
     if not strange:
         return passed(f"{len(seen)} marks agree.", **words)

@@ -205,12 +205,11 @@ def _missing(look: Look, stage: StageName, cards: tuple[str, ...]) -> Outcome:
     """The outcome for a check that is not there, with the reason."""
     subject = look.subject(cards, "all" if len(cards) > 2 else "")
     run = figures.run_of(stage, cards, look.measured)
-    if run is not None and run.status != "done":
-        return Outcome(
-            Status.unknown, subject, detail=f"Not checked: {first_line(run.detail) or run.status}."
-        )
-    if figures.stage_left_out(stage, look.measured):
+    if figures.stage_left_out(stage, look.measured) and (run is None or run.status == "skipped"):
         return skipped(f"{stage} was left out for the time budget.", subject)
+    if run is not None and run.status != "done":
+        why = first_line(run.detail) or run.status
+        return Outcome(Status.unknown, subject, detail=f"Not checked: {why}.")
     return Outcome(Status.unknown, subject, detail="Not checked, and nothing says why.")
 
 

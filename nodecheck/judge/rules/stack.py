@@ -365,7 +365,7 @@ def cuda_minimum(look: Look) -> Iterator[Outcome]:
     seen = look.see("torch.cuda", "torch")
     words: dict[str, Any] = {
         "expected": f"at least {spec.cuda_min}",
-        "expected_from": spec.witness,
+        "expected_from": spec.stated_by("cuda_min").witness,
         "observed_from": seen.source,
     }
     if none(seen.value):
@@ -375,7 +375,7 @@ def cuda_minimum(look: Look) -> Iterator[Outcome]:
     elif numbers(seen.value) >= numbers(spec.cuda_min):
         yield passed(f"CUDA {seen.value}.", observed=seen.value, **words)
     else:
-        worse = warn if spec.kind == "derived" or look.every_card_works else fail
+        worse = warn if spec.stated_by("cuda_min").kind == "derived" or look.every_card_works else fail
         yield worse(f"torch was built with CUDA {seen.value}.", observed=seen.value, **words)
 
 

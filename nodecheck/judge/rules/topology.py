@@ -72,7 +72,7 @@ def active_links(look: Look) -> Outcome:
     card, promised = look.card, links.links_per_card
     words: dict[str, Any] = {
         "expected": promised if promised is not None else "at least 1",
-        "expected_from": links.witness,
+        "expected_from": links.stated_by("links_per_card" if promised else "interconnect").witness,
         "observed_from": observe(card, "links", card.source).source,
         "unit": "links",
     }
@@ -129,7 +129,7 @@ def _speed(links: tuple[Link, ...], spec: LinksSpec) -> Outcome:
     full = spec.link_speed_mb_per_s
     if full is None:
         return skipped("The profile gives no rate.")
-    words: dict[str, Any] = {"expected": full, "expected_from": spec.witness}
+    words: dict[str, Any] = {"expected": full, "expected_from": spec.stated_by("link_speed_mb_per_s").witness}
     slow: list[str] = []
     speeds: Counter[int] = Counter()
     for link in links:
@@ -161,7 +161,7 @@ def nvlink_version(look: Look) -> Outcome:
 def _version(links: tuple[Link, ...], spec: LinksSpec) -> Outcome:
     if spec.version is None:
         return skipped("The profile gives no version.")
-    words: dict[str, Any] = {"expected": spec.version, "expected_from": spec.witness}
+    words: dict[str, Any] = {"expected": spec.version, "expected_from": spec.stated_by("version").witness}
     versions: set[str] = set()
     for link in links:
         if isinstance(link.version, Absent):
@@ -253,7 +253,7 @@ def disabled_by_driver(node: Node, profile: Profile) -> Iterator[Outcome]:
     elif not disabled:
         yield passed("Not set.", observed=False)
     elif wanted:
-        yield fail("NvLinkDisable is set.", observed=True, expected=False, expected_from=wanted.witness)
+        yield fail("NvLinkDisable is set.", observed=True, expected=False, expected_from=wanted.stated_by("interconnect").witness)
     else:
         yield passed("NvLinkDisable is set; the profile promises no NVLink.", observed=True)
 
@@ -337,7 +337,7 @@ def _joined(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     least = spec.links_per_pair or 1
     words: dict[str, Any] = {
         "expected": spec.links_per_pair or "at least 1",
-        "expected_from": spec.witness,
+        "expected_from": spec.stated_by("links_per_pair" if spec.links_per_pair else "interconnect").witness,
         "unit": "links",
     }
     if isinstance(pair.nvlinks, Absent):
@@ -357,7 +357,7 @@ def _bridged(card: Card, pairs: tuple[Pair, ...], spec: LinksSpec, profile: Prof
     partners = min(spec.bridged_group, profile.count) - 1
     words: dict[str, Any] = {
         "expected": f"{partners} × {spec.links_per_pair or 'at least 1'}",
-        "expected_from": spec.witness,
+        "expected_from": spec.stated_by("bridged_group").witness,
         "unit": "links",
     }
     counts: list[int] = []
@@ -444,7 +444,7 @@ def _reached(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     told = f"read {pair.p2p_read}, write {pair.p2p_write}"
     if known(pair.p2p_atomics):
         told += f", atomics {pair.p2p_atomics}"
-    words: dict[str, Any] = {"subject": subject, "observed": told, "expected_from": spec.witness}
+    words: dict[str, Any] = {"subject": subject, "observed": told, "expected_from": spec.stated_by("peer_to_peer").witness}
     if pair.p2p_read == pair.p2p_write == "ok":
         return passed("", expected="ok", **words)
     if not spec.peer_to_peer:
@@ -490,7 +490,7 @@ def fabric_state(look: Look) -> Outcome:
     words: dict[str, Any] = {
         "observed_from": seen.source,
         "expected": "completed, success" if promised else "not_supported, or completed",
-        "expected_from": links.witness if links else "",
+        "expected_from": links.stated_by("fabric").witness if links else "",
     }
     if isinstance(state, Absent) and state.why is not Why.not_supported:
         if not promised:
