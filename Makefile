@@ -1,5 +1,5 @@
-# make accept   check this node (creates .venv, installs nodecheck, names the profile that fits)
-# make test     the tests (installs what they need, a CPU torch among it)
+# make accept   check this node (creates .venv, installs nodecheck; PROFILE=h200x4 says what was rented)
+# make test     the tests (installs what they need, PyTorch among it)
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -12,8 +12,9 @@ accept: $(STAMPS)/app
 		$$python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null \
 		&& exit 0; done; echo "no Python here has torch: installing it into $(VENV)"; \
 		$(MAKE) --no-print-directory $(STAMPS)/torch
-	@profile="$${PROFILE:-$$($(BIN)/nodecheck profiles suggest)}"; set -x; \
-	$(BIN)/nodecheck accept $${profile:+--profile "$$profile"} $(ARGS)
+	@profile="$$PROFILE"; \
+	if [ -z "$$profile" ] && [ "$$($(BIN)/nodecheck profiles suggest)" = cpu ]; then profile=cpu; fi; \
+	set -x; $(BIN)/nodecheck accept $${profile:+--profile "$$profile"} $(ARGS)
 
 test: $(STAMPS)/dev $(STAMPS)/torch
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)

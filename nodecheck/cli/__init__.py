@@ -49,7 +49,8 @@ def main() -> None:
     """Run the command line and exit with a code of `Exit`; no traceback reaches the user."""
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except Stop as stop:
         _complain(str(stop))
         code = stop.code

@@ -23,6 +23,7 @@ from nodecheck.cli.options import (
     judge_node,
     load_profile,
     read_waivers,
+    show,
 )
 
 
@@ -43,7 +44,7 @@ def accept(
 ) -> None:
     """Check this node against what was rented, and leave a report for a ticket."""
     from nodecheck.cli.run import Run
-    from nodecheck.report import document, folder, live, terminal
+    from nodecheck.report import document, folder, live
 
     waivers = read_waivers(waive)
     if profile is not None:
@@ -65,7 +66,7 @@ def accept(
         written = folder.write(report, report_dir, evidence=run.evidence())
     except folder.WriteError as error:
         # What was measured is not lost with the disk: it stands on the terminal.
-        terminal.show(report, quiet=quiet)
+        show(report, quiet=quiet)
         raise Stop(Exit.cannot_write, str(error)) from None
-    terminal.show(report, quiet=quiet, folder=written)
+    show(report, quiet=quiet, folder=written)
     raise typer.Exit(Exit.interrupted if run.interrupted else exit_code(judgement, strict))

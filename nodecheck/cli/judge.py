@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import From, ProfileName, Quiet, Strict, Waive, exit_code, judge_node, read_waivers
+from nodecheck.cli.options import (
+    From,
+    ProfileName,
+    Quiet,
+    Strict,
+    Waive,
+    exit_code,
+    judge_node,
+    read_waivers,
+    show,
+)
 
 
 def judge(
@@ -24,12 +34,12 @@ def judge(
 ) -> None:
     """Judge facts against a profile, without touching a node."""
     from nodecheck.cli.run import Run, read_node
-    from nodecheck.report import document, terminal
+    from nodecheck.report import document
 
     if (facts is None) == (recording is None):
         raise Stop(Exit.usage, "name either a file of facts or a recording (--from)")
     waivers = read_waivers(waive)
     node = read_node(facts) if facts is not None else Run(recording, None, None).look(profile)
     chosen, judgement = judge_node(node, profile, waivers)
-    terminal.show(document.build(node, chosen, judgement), quiet=quiet)
+    show(document.build(node, chosen, judgement), quiet=quiet)
     raise typer.Exit(exit_code(judgement, strict))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from nodecheck.facts import Node
     from nodecheck.judge import Judgement
     from nodecheck.profile import Profile
+    from nodecheck.report.document import Report
+    from nodecheck.report.folder import Written
 
 From = Annotated[
     Path | None,
@@ -134,3 +138,16 @@ def exit_code(judgement: Judgement, strict: bool) -> Exit:
         Verdict.rejected: Exit.rejected,
         Verdict.incomplete: Exit.incomplete,
     }[judgement.verdict]
+
+
+def show(report: Report, *, quiet: bool, folder: Written | None = None) -> None:
+    """The report on stdout. A reader that has gone or a full disk behind stdout changes no verdict."""
+    from nodecheck.report import terminal
+
+    try:
+        terminal.show(report, quiet=quiet, folder=folder)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        # What is still in the buffer would fail again at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

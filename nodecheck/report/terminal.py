@@ -13,10 +13,11 @@ from rich.text import Text
 
 from nodecheck.facts import Absent, Card
 from nodecheck.judge import Finding, Judgement, Status, Verdict
-from nodecheck.report import document, view
+from nodecheck.report import document, figures, view
 from nodecheck.report.document import Report
+from nodecheck.report.figures import Cell, Figures, PairCell
 from nodecheck.report.folder import Written
-from nodecheck.report.text import plain, shown
+from nodecheck.report.text import number, plain, shown
 
 _WIDEST = 120
 """Columns; longer lines are hard to read."""
@@ -34,6 +35,10 @@ _VERDICTS = {
     Verdict.rejected: "bold red",
     Verdict.incomplete: "bold magenta",
 }
+_NOTED = {status: _STYLES[status] for status in (Status.warn, Status.fail)}
+_MOST_PAIRED = 10
+"""Cards whose pairs fit into 80 columns."""
+_MOST_SIZES = 5
 _LINKS = {"nvlink": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
 
 
@@ -46,15 +51,25 @@ def render(report: Report) -> str:
 
 def show(report: Report, *, quiet: bool = False, folder: Written | None = None) -> None:
     """The report on stdout, and where it lies; the verdict alone where `quiet`."""
+    if (
+        sys.stdout is None
+    ):  # closed by the caller (`>&-`): the report lies in its folder, the verdict in the exit code
+        return
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A locale without our signs (×, –) costs the signs, not the report.
         sys.stdout.reconfigure(errors="backslashreplace")
     if quiet:
         print(plain(report.judgement.summary))
         return
-    console = Console(file=sys.stdout)
+    console = _Console(file=sys.stdout)
     console.width = min(console.width, _WIDEST)
     print_on(console, report, folder)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # rich would end the program with 1, which is a verdict's code here.
+        raise BrokenPipeError
 
 
 def print_on(console: Console, report: Report, folder: Written | None = None) -> None:
@@ -87,6 +102,12 @@ def _blocks(report: Report) -> Iterator[RenderableType]:
     if len(report.facts.known_cards) > 1:
         yield _heading("Links")
         yield from _links(report)
+    measured = figures.of(report)
+    if isinstance(measured, Absent):
+        yield _heading("Measurements")
+        yield _line(f"Nothing was measured: {shown(measured)}.", "magenta")
+    elif measured is not None:
+        yield from _measurements(measured)
     for section in view.sections(judgement):
         yield _heading(section.title)
         for group in section.groups:
@@ -162,6 +183,96 @@ def _links(report: Report) -> Iterator[RenderableType]:
         grid.add_row(Text(label, "dim"), *(Text(cell.text, _LINKS[cell.kind]) for cell in row))
     yield grid
     yield _line("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
+
+
+def _measurements(measured: Figures) -> Iterator[RenderableType]:
+    """In few tables; the HTML page has all figures."""
+    yield _heading(f"Measurements ({measured.seen.seconds:.0f} s)")
+    if columns := measured.overview:
+        table = _numbers("", *(figures.COLUMNS[beside.measure] for beside in columns))
+        for key in measured.keys:
+            table.add_row(_text(measured.label(key)), *map(_figure, measured.cells(key, columns)))
+        for name, values in (
+            ("typical", [beside.typical for beside in columns]),
+            ("warns <", [beside.limits.warn for beside in columns]),
+            ("fails <", [beside.limits.fail for beside in columns]),
+        ):
+            if any(value is not None for value in values):
+                table.add_row(Text(name, "dim"), *(Text(shown(value), "dim") for value in values))
+        yield table
+        at = (f"{figures.COLUMNS[beside.measure]} {measured.at(beside)}" for beside in columns)
+        yield _line(f"GB/s and TFLOP/s, median; at {'; '.join(at)}.", "dim")
+    for paired in measured.pairs[:1]:
+        yield Text()
+        yield _line(f"{paired.title} between cards, {paired.at}: {paired.extremes}")
+        if 0 < len(paired.rows) <= _MOST_PAIRED:
+            grid = _numbers("from", *(label.removeprefix("GPU ") for label in paired.labels))
+            for label, cells in zip(paired.labels, paired.rows, strict=True):
+                grid.add_row(_text(label), *map(_figure, cells))
+            yield grid
+    yield from _collectives(measured)
+    yield Text()
+    yield from _data(measured)
+    if measured.seen.dropped:
+        yield _line(f"Left out for the time budget: {', '.join(measured.seen.dropped)}.", "magenta")
+    for row in measured.not_run:
+        why = row.run.detail.partition("\n")[0] or "nothing says why"
+        stage = f"{row.stage} on {row.where}" if row.run.cards else row.stage
+        yield _line(f"{stage}: {row.run.status.replace('_', ' ')}: {why}", "magenta")
+
+
+def _collectives(measured: Figures) -> Iterator[RenderableType]:
+    curves = measured.curves
+    if not curves:
+        return
+    sizes = sorted({point.size_bytes for series in curves[0].series for point in series.points})
+    sizes = sizes[-_MOST_SIZES:]
+    table = _numbers("Collectives", *(figures.small_size(size_bytes) for size_bytes in sizes))
+    for curve in curves:
+        for series in curve.series[:1] if curve is not curves[0] else curve.series:
+            by_size = {point.size_bytes: point for point in series.points}
+            cells = (by_size.get(size_bytes) for size_bytes in sizes)
+            table.add_row(
+                _text(f"{curve.collective} {series.label}"),
+                *(
+                    Text("–", "dim")
+                    if cell is None
+                    else _text(number(cell.value), _NOTED.get(cell.status, ""))
+                    for cell in cells
+                ),
+            )
+    yield Text()
+    yield table
+    ways = dict.fromkeys(
+        f"{transport.library}: {', '.join(transport.paths)}" for transport in measured.transports[:4]
+    )
+    yield _line(f"Bus bandwidth, GB/s. {'; '.join(ways)}".rstrip(), "dim")
+
+
+def _data(measured: Figures) -> Iterator[RenderableType]:
+    """Whether all data was right, in one sentence where it was."""
+    right = [row for row in measured.checks if not row.wrong]
+    if right:
+        told = (
+            f"{row.check} ({row.where}{f', {row.covered} of the memory' if row.covered else ''})"
+            for row in right
+        )
+        yield _line(f"All data right: {', '.join(told)}.")
+    for wrong in measured.wrong:
+        example = f": {wrong.examples[0]}" if wrong.examples else ""
+        yield _line(f"WRONG DATA: {wrong.check}, {wrong.where}: {wrong.told}{example}", "bold red")
+
+
+def _numbers(first: str, *titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(first)
+    for title in titles:
+        table.add_column(_text(title), justify="right", no_wrap=True)
+    return table
+
+
+def _figure(cell: Cell | PairCell) -> Text:
+    return _text(cell.text, _NOTED.get(cell.status, ""))
 
 
 def _group(group: view.Group) -> Iterator[RenderableType]:

@@ -205,14 +205,24 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert nodecheck("--version", cwd=tmp_path).stdout.startswith("nodecheck ")
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    run = subprocess.Popen(
-        [sys.executable, "-m", "nodecheck", "profiles", "show", "h200x8"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert run.stdout and run.stderr
-    run.stdout.close()
-    assert run.stderr.read() == b""
-    run.wait(timeout=20)
+@pytest.mark.parametrize("stdout", ["closed pipe", "/dev/full", "none"])
+def test_a_broken_stdout_changes_no_verdict(stdout: str, tmp_path: Path) -> None:
+    argv = ["accept", "--from", str(NODES / "h200x4-rejected"), "--profile", "h200x4"]
+    command = [sys.executable, "-m", "nodecheck", *argv]
+    if stdout == "none":
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    with Path("/dev/full").open("wb") as full:
+        run = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdout=full if stdout == "/dev/full" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    if run.stdout:
+        run.stdout.close()
+    assert run.stderr
+    said = run.stderr.read()
+    assert run.wait(timeout=30) == 2, said
+    assert "Traceback" not in said
+    assert only_report(tmp_path / "reports")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
+import tempfile
 import time
+import venv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +21,18 @@ from nodecheck.sources.interpreter import WORKER, read_answers
 from tests.fakes import cuda as fake
 
 OLD_PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.[89].*/bin/python"))
-BARE = str(OLD_PYTHONS[0]) if OLD_PYTHONS else sys.executable
-"""A Python without torch; where there is none, the made-up torch still goes before this one's."""
+
+
+def bare_python() -> str:
+    """A Python that surely has no torch: an environment of its own, removed at the end."""
+    folder = tempfile.mkdtemp(prefix="nodecheck-bare-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    venv.EnvBuilder(symlinks=True).create(folder)
+    return f"{folder}/bin/python"
+
+
+BARE = str(OLD_PYTHONS[0]) if OLD_PYTHONS else bare_python()
+"""A Python without torch, the oldest at hand."""
 
 
 def work(
