@@ -6,25 +6,31 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from nodecheck.facts import Absent, known
 from nodecheck.judge import Status
-from nodecheck.report import view
+from nodecheck.report import figures, plots, view
 from nodecheck.report.document import Report
 from nodecheck.report.drawing import drawing
-from nodecheck.report.text import plain, plural, shown, size
+from nodecheck.report.figures import Figures
+from nodecheck.report.text import number, plain, plural, shown, size
 
 TEMPLATE = "report.html.j2"
 _MOST_EVENTS = 200
 """Kernel log events shown; all of them stand in report.json."""
 _MOST_FACTS_CHARACTERS = 300_000
+_LEVEL_WORDS = (
+    *(f"≥ {limit:.0%}" for limit in figures.LEVELS),
+    "less",
+)
 
 
 def render(report: Report) -> str:
     """The page, under 1 MB for eight cards. Every text is escaped where it is put in, and made `plain`."""
     judgement = report.judgement
+    measured = figures.of(report)
     return _template().render(
         report=report,
         judgement=judgement,
@@ -37,7 +43,9 @@ def render(report: Report) -> str:
         missed=view.missed(judgement),
         passed=view.with_status(judgement, Status.passed),
         skipped=view.with_status(judgement, Status.skipped),
-        facts=_record(report),
+        facts=_record(report, measured),
+        figures=measured,
+        plots=plots,
         view=view,
         Status=Status,
         most_events=_MOST_EVENTS,
@@ -47,6 +55,7 @@ def render(report: Report) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
+        loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
@@ -54,9 +63,24 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(shown=shown, size=_size, plural=plural)
+    environment.filters.update(shown=shown, size=_size, plural=plural, number=number)
+    environment.globals.update(
+        COLUMNS=figures.COLUMNS,
+        LEVEL_WORDS=_LEVEL_WORDS,
+        MOST_CARDS=figures.MOST_CARDS,
+        MOST_ROWS=figures.MOST_ROWS,
+        algorithm_words=figures.algorithm_words,
+        disk_words=figures.disk_words,
+        unit_words=figures.unit_words,
+        words=figures.conditions,
+        tries_words=figures.tries_words,
+    )
     environment.tests.update(absent=lambda value: isinstance(value, Absent), known=known)
-    return environment.from_string(files("nodecheck.report").joinpath(TEMPLATE).read_text("utf-8"))
+    return environment.get_template(TEMPLATE)
+
+
+def _source(name: str) -> str:
+    return files("nodecheck.report").joinpath(name).read_text("utf-8")
 
 
 def _finalize(value: Any) -> Any:
@@ -70,15 +94,18 @@ def _size(value: Any) -> str:
     return size(value) if isinstance(value, int) else shown(value)
 
 
-def _record(report: Report) -> list[tuple[str, str]]:
+def _record(report: Report, measured: Figures | Absent | None) -> list[tuple[str, str]]:
     """Every fact by section, a text each, cut where a page would become too large to send."""
     left = _MOST_FACTS_CHARACTERS
     sections = []
-    for title, lines in view.facts(report.facts):
+    every = view.facts(report.facts)
+    if isinstance(measured, Figures):
+        every += (("Measurements", measured.record()),)
+    for title, lines in every:
         text = ""
-        for number, line in enumerate(lines):
+        for i, line in enumerate(lines):
             if len(line) > left:
-                text += f"… {len(lines) - number} more lines in report.json"
+                text += f"… {len(lines) - i} more lines in report.json"
                 left = 0
                 break
             left -= len(line)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from nodecheck.facts import Absent
-from nodecheck.judge import Finding
-from nodecheck.report import view
+from nodecheck.judge import Finding, Status
+from nodecheck.report import figures, view
 from nodecheck.report.document import Report
-from nodecheck.report.text import plain, shown
+from nodecheck.report.figures import Figures
+from nodecheck.report.text import number, plain, shown
 
 _HARMLESS = re.compile(r"""[\w()'"“”’.,:;?!/%=×–—·°…→+-]+""")
 """The signs of words that may stand in Markdown as they are, unless they form one of these:"""
@@ -24,6 +25,9 @@ _RISKY = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+
+_MOST_PAIRED = 16
+"""Cards whose pairs a ticket shows."""
 
 
 def render(report: Report) -> str:
@@ -50,6 +54,15 @@ def _lines(report: Report) -> Iterator[str]:
         for group in waived:
             yield from _group(group)
     yield from _node(report)
+    measured = figures.of(report)
+    if measured is not None:
+        yield ""
+        yield "## Measurements"
+        yield ""
+        if isinstance(measured, Absent):
+            yield f"Nothing was measured: {_prose(shown(measured))}."
+        else:
+            yield from _measurements(measured)
     yield from _ledger(report)
     yield ""
     yield "## Run"
@@ -151,6 +164,60 @@ def _node(report: Report) -> Iterator[str]:
                     for label, row in zip(links.labels, links.rows, strict=True)
                 ),
             )
+
+
+def _measurements(measured: Figures) -> Iterator[str]:
+    if columns := measured.overview:
+        heads = (f"{figures.COLUMNS[beside.measure]}, {beside.unit}" for beside in columns)
+        rows: list[tuple[str, ...]] = [
+            (_prose(measured.label(key)), *map(_figure, measured.cells(key, columns)))
+            for key in measured.keys
+        ]
+        rows.append(("at", *(_prose(measured.at(beside)) for beside in columns)))
+        rows.append(("typical", *(shown(b.typical) for b in columns)))
+        rows.append(("fails under", *(shown(b.limits.fail) for b in columns)))
+        yield from _table(("", *heads), rows)
+        yield ""
+    for table in measured.pairs[:1]:
+        yield f"Pairs, {_prose(table.title)}, {_prose(table.at)}: {_prose(table.extremes)}"
+        yield ""
+        if 0 < len(table.rows) <= _MOST_PAIRED:
+            yield from _table(
+                ("from", *map(_prose, table.labels)),
+                (
+                    (_prose(label), *(_figure(cell) for cell in row))
+                    for label, row in zip(table.labels, table.rows, strict=True)
+                ),
+            )
+            yield ""
+    for curve in measured.curves[:1]:
+        sizes = sorted({point.size_bytes for series in curve.series for point in series.points})[-6:]
+        rows = []
+        for series in curve.series:
+            by_size = {point.size_bytes: number(point.value) for point in series.points}
+            rows.append((_prose(series.label), *(by_size.get(size_bytes, "–") for size_bytes in sizes)))
+        heads = (figures.small_size(size_bytes) for size_bytes in sizes)
+        yield from _table((f"{_prose(curve.collective)}, bus GB/s", *heads), rows)
+        yield ""
+    for transport in measured.transports[:4]:
+        ways = ", ".join(map(_code, transport.paths)) or "not known"
+        yield f"- {_prose(transport.name)}: {_prose(transport.library)} over {ways}"
+    right = [row for row in measured.checks if not row.wrong]
+    if right:
+        yield f"- data right: {', '.join(f'{_code(row.check)} ({_prose(row.where)})' for row in right)}"
+    for wrong in measured.wrong:
+        example = f": {_code(wrong.examples[0])}" if wrong.examples else ""
+        yield f"- **wrong data**: {_code(wrong.check)}, {_prose(wrong.where)}: {_prose(wrong.told)}{example}"
+    for part in measured.seen.dropped:
+        yield f"- left out for the time budget: {_prose(part)}"
+    for row in measured.not_run:
+        why = _prose(row.run.detail.partition("\n")[0]) or "nothing says why"
+        yield f"- {row.stage}, {_prose(row.where)}: {row.run.status.replace('_', ' ')}: {why}"
+    yield f"- measured in {measured.seen.seconds:.1f} s"
+
+
+def _figure(cell: figures.Cell | figures.PairCell) -> str:
+    return f"**{cell.text}**" if cell.status in (Status.warn, Status.fail) else cell.text
 
 
 def _ledger(report: Report) -> Iterator[str]:

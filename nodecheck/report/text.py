@@ -53,6 +53,13 @@ def size(count: float) -> str:
     return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.4g} {unit}"
 
 
+def number(value: float) -> str:
+    """A measured figure, to four digits: `4297`, `55.40`, `120,000`."""
+    if 10_000 <= abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:#.4g}".rstrip(".") if value else "0"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

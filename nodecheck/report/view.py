@@ -237,7 +237,7 @@ def basis(report: Report) -> str:
 
 
 def facts(node: Node) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Every single fact as `path = value`, by section; for the record at a report's end."""
+    """Every single fact but the measurements as `path = value`, by section; for the record at a report's end."""
     titles: list[tuple[str, Any, str]] = [("Host", node.host, "host")]
     if isinstance(node.cards, Absent):
         titles.append(("Cards", node.cards, "cards"))
@@ -293,4 +293,6 @@ def witnesses(profile: Profile) -> tuple[tuple[str, str], ...]:
         ("Host", profile.host),
         ("Stack", profile.stack),
     )
-    return tuple((title, part.witness) for title, part in parts if part is not None)
+    return tuple(
+        (title, witness) for title, part in parts if part is not None for witness in part.statements()
+    )
