@@ -120,7 +120,8 @@ class _Hand:
         if isinstance(progress, dict):
             fraction, figure = progress.get("fraction"), progress.get("figure", "")
             if isinstance(fraction, (int, float)):
-                self._on_progress(min(max(float(fraction), 0.0), 1.0), str(figure)[:200])
+                with contextlib.suppress(Exception):  # a display that fails costs no figure
+                    self._on_progress(min(max(float(fraction), 0.0), 1.0), str(figure)[:200])
 
     def _ended(self) -> None:
         with self._crew.changed:

@@ -110,6 +110,14 @@ STAGES = {
     dist.barrier()
     return {"rows": []}
 """,
+    "share": """
+    import mmap, time
+    with open(arguments["path"], "w+b") as file:
+        file.truncate(4096)
+        kept = mmap.mmap(file.fileno(), 4096)
+    worker.step("shared")
+    time.sleep(60)
+""",
     "nap": """
     import time
     time.sleep(arguments["seconds"])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from typing import Any
 import pytest
 
 from nodecheck.facts import Absent, Why
+from nodecheck.sources import crew
 from nodecheck.sources.channel import Live, Recorded, Recorder
 from nodecheck.sources.crew import PATIENCE_SECONDS, Crew
+from nodecheck.sources.deadline import beside
 from nodecheck.sources.workers import Workers, end_all
 from tests.fakes import crew as fake
 
@@ -242,6 +246,25 @@ def test_a_hang_is_given_up_at_the_deadline_and_says_where(team: Team, stage: st
     assert team.run("echo", TWO)["answers"].keys() == set(TWO)
 
 
+def test_shared_memory_of_a_worker_that_was_ended_is_removed(team: Team) -> None:
+    path = Path(f"/dev/shm/nccl-{secrets.token_hex(6)}")
+    team.start(["cpu0"])
+    try:
+        assert team.run("share", ["cpu0"], path=str(path), deadline_seconds=1)["errors"]
+        assert not path.exists()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_a_display_that_fails_costs_nothing(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_words: object) -> None:
+        raise RuntimeError("no terminal")
+
+    monkeypatch.setattr(team.crew, "_on_progress", fails)
+    team.start(["cpu0"])
+    assert team.run("talk", ["cpu0"])["answers"].keys() == {"cpu0"}
+
+
 def test_a_torch_that_prints_does_not_disturb(tmp_path: Path) -> None:
     path = fake.torch(tmp_path / "made up", 'print(\'{"id": 1, "answer": {}}\' * 20000)\n')
     team = Team(tmp_path, path)
@@ -389,9 +412,10 @@ def test_a_parent_that_is_killed_at_any_moment_leaves_nothing(tmp_path: Path, st
         assert not list(folder.rglob("__pycache__/stage_*"))
 
 
-def test_end_all_ends_a_stage_that_another_thread_waits_for(team: Team) -> None:
-    from nodecheck.sources.deadline import beside
-
+def test_end_all_ends_a_stage_that_another_thread_waits_for(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "_crews", weakref.WeakSet([team.crew]))  # other tests' crews go on
     team.start(TWO)
     waiting = beside(lambda: team.run("hang", TWO))
     time.sleep(0.3)
