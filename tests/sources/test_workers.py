@@ -387,12 +387,14 @@ def parent(folder: Path, stage: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("stage", ["hang", "hold", "echo"])
 def test_ctrl_c_ends_everything_within_two_seconds(tmp_path: Path, stage: str) -> None:
     with parent(tmp_path, stage) as process:
-        assert process.stdout is not None
-        torch, kilobytes = process.stdout.readline().split()
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        gone = fake.all_gone(tmp_path, 2)
-        process.kill()
+        try:
+            assert process.stdout is not None
+            torch, kilobytes = process.stdout.readline().split()
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            gone = fake.all_gone(tmp_path, 2)
+        finally:
+            process.kill()
     assert gone
     assert torch == "False"
     assert int(kilobytes) < 100_000
