@@ -56,20 +56,16 @@ def validate(
     """Check profiles: every problem on a line of its own, with file, line and key."""
     from nodecheck.judge import REGISTRY
     from nodecheck.profile import ProfileError, load
-    from nodecheck.profile.check import unknown_findings
 
     wrong = False
     for file in files:
         try:
-            profile = load(file, allow_abstract=True)
-            problems = tuple(f"{profile.name}: {says}" for says in unknown_findings(profile, REGISTRY))
+            profile = load(file, allow_abstract=True, findings=REGISTRY)
         except ProfileError as error:
-            problems = error.problems
-        for problem in problems:
-            typer.echo(problem)
-        if not problems:
+            wrong = True
+            typer.echo("\n".join(error.problems))
+        else:
             typer.echo(f"{profile.name}: valid ({profile.title})")
-        wrong = wrong or bool(problems)
     raise typer.Exit(Exit.unreadable if wrong else Exit.accepted)
 
 

@@ -35,6 +35,7 @@ from nodecheck.profile.model import (
     Measure,
     Profile,
     ProfileError,
+    Sourced,
     StackSpec,
 )
 from nodecheck.profile.suggestion import suggest
@@ -52,6 +53,7 @@ __all__ = [
     "Measure",
     "Profile",
     "ProfileError",
+    "Sourced",
     "StackSpec",
     "load",
     "names",

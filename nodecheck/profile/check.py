@@ -15,10 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from nodecheck.profile.lines import Path
-from nodecheck.profile.model import MEASURES, CardSpec, Figure, LinksSpec, Profile
+from nodecheck.profile.model import (
+    MEASURES,
+    SECTIONS,
+    At,
+    CardSpec,
+    Figure,
+    LinksSpec,
+    Profile,
+    Section,
+    Sourced,
+)
 
 CEILING_FACTOR = 1.1
 """A figure may pass its datasheet by this much (clocks and rounding); beyond, one of the two is a slip."""
@@ -33,6 +43,8 @@ class Fault:
     path: Path
     says: str
     """Follows the key: `must be a whole number, not "8".`"""
+    against: tuple[Path, ...] = ()
+    """The keys that it contradicts. The file nearest to the user that says one of them is to blame."""
 
 
 def shown(value: Any, limit: int = 60, *, quote: bool = True) -> str:
@@ -51,38 +63,84 @@ def shown(value: Any, limit: int = 60, *, quote: bool = True) -> str:
     return f'"{safe}"' if quote and isinstance(value, str) else safe
 
 
-def check(table: dict[str, Any]) -> tuple[Profile | None, list[Fault]]:
-    """The profile that a merged table describes, or none, and everything that is wrong with it."""
+def check(
+    table: dict[str, Any], findings: Collection[str] | None = None
+) -> tuple[Profile | None, list[Fault]]:
+    """The profile that a merged table describes, or none, and everything that is wrong with it.
+
+    But for the witnesses of its sections, which each file must have right: see `witness_faults`. `findings`
+    are the ids that `required` and `wanted` may name.
+    """
     faults = list(_unprintable(table, ()))
     frozen: dict[str, Any] = _frozen(table)
     try:
         profile: Profile | None = Profile.model_validate(frozen)
     except ValidationError as error:
         profile = None
-        faults += [_translated(detail) for detail in error.errors(include_url=False)]
-    bad = {fault.path[:2] if fault.path[0] == "figures" else fault.path[:1] for fault in faults}
-    if isinstance(frozen.get("card"), dict) and ("card",) not in bad:
-        faults += _card_faults(CardSpec.model_validate(frozen["card"]))
-    if isinstance(frozen.get("links"), dict) and ("links",) not in bad:
-        faults += _links_faults(LinksSpec.model_validate(frozen["links"]))
-    if isinstance(frozen.get("figures"), tuple) and ("figures",) not in bad:
-        for index, figure in enumerate(frozen["figures"]):
-            if ("figures", index) not in bad:
-                faults += _figure_faults(index, Figure.model_validate(figure))
-    if profile is not None:
-        faults += _whole_faults(profile)
+        found = map(_translated, error.errors(include_url=False))
+        faults += [fault for fault in found if not _of_a_witness(fault.path)]
+    sound = _sound(Profile, frozen, {fault.path for fault in faults})
+    if sound.card is not None:
+        faults += _card_faults(sound.card, frozen["card"])
+    if sound.links is not None:
+        faults += _links_faults(sound.links)
+    for index, figure in enumerate(sound.figures or ()):
+        if figure is not None:
+            faults += _figure_faults(index, figure, frozen["figures"][index])
+    faults += _whole_faults(sound, frozen)
+    if findings is not None:
+        faults += _unknown_findings(sound, findings)
     return (None if faults else profile), faults
 
 
-def unknown_findings(profile: Profile, known: Collection[str]) -> Iterator[str]:
-    """A sentence for each id in `required` and `wanted` that no rule has, so that it would do nothing."""
+def witness_faults(section: str, table: dict[str, Any]) -> Iterator[Fault]:
+    """What is wrong with the source, the date and the kind that a file gives for what its section says."""
+    try:
+        Sourced.model_validate({key: table[key] for key in Sourced.model_fields if key in table})
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            fault = _translated(detail)
+            says = (
+                "is missing: what a file says in a section needs a source and a date of its own."
+                if detail["type"] == "missing"
+                else fault.says
+            )
+            yield Fault((section, *fault.path), says)
+
+
+def _of_a_witness(path: Path) -> bool:
+    return path[0] in SECTIONS and path[1:] != () and path[1] in Section.model_fields
+
+
+def _sound(model: type[BaseModel], table: dict[str, Any], bad: Collection[Path], at: Path = ()) -> Any:
+    """The model with what is right in `table`, unchecked; None stands for what is not, and for what is missing."""
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        value, inner = table.get(key, field.default), _model_in(field.annotation)
+        path = (*at, key)
+        if value is PydanticUndefined or path in bad:
+            value = None
+        elif inner is not None and isinstance(value, dict) and name != "inherited":
+            value = _sound(inner, value, bad, path)
+        elif inner is not None and isinstance(value, tuple):
+            value = tuple(
+                _sound(inner, item, bad, (*path, index)) if isinstance(item, dict) else None
+                for index, item in enumerate(value)
+            )
+        elif isinstance(value, tuple):
+            value = tuple(None if (*path, index) in bad else item for index, item in enumerate(value))
+        values[name] = value
+    return model.model_construct(**values)
+
+
+def _unknown_findings(profile: Profile, known: Collection[str]) -> Iterator[Fault]:
     for key in ("required", "wanted"):
-        for finding in getattr(profile, key):
-            if finding not in known:
+        for finding in getattr(profile, key) or ():
+            if finding is not None and finding not in known:
                 near = difflib.get_close_matches(finding, known, n=1)
-                yield f"{key}: there is no finding {finding}" + (
-                    f"; did you mean {near[0]}?" if near else "."
-                )
+                hint = f"; did you mean {near[0]}?" if near else "."
+                yield Fault((key,), f"there is no finding {shown(finding, quote=False)}{hint}")
 
 
 def _frozen(value: Any) -> Any:
@@ -161,7 +219,8 @@ def _translated(detail: ErrorDetails) -> Fault:
     if kind == "string_too_long":
         return Fault(path, f"longer than {context['max_length']} characters.")
     if kind == "string_too_short":
-        return Fault(path, "must not be empty.")
+        least = context["min_length"]
+        return Fault(path, "must not be empty." if least == 1 else f"must have at least {least} characters.")
     if kind in ("too_long", "too_short"):
         bound = "at most" if kind == "too_long" else "at least"
         count = context["max_length"] if kind == "too_long" else context["min_length"]
@@ -191,73 +250,88 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((m for m in map(_model_in, typing.get_args(annotation)) if m is not None), None)
 
 
-def _card_faults(card: CardSpec) -> Iterator[Fault]:
-    def fault(key: str, says: str) -> Fault:
-        return Fault(("card", key), says)
+def _card_faults(card: CardSpec, table: dict[str, Any]) -> Iterator[Fault]:
+    """Of a card that may lack keys, as all that follow; what `table` has and the card lacks is wrong by itself."""
 
-    vendor_id = _VENDOR_IDS[card.vendor]
-    for index, pci_id in enumerate(card.pci_ids):
-        if not pci_id.startswith(f"{vendor_id}:"):
+    def fault(key: str, says: str, *against: str) -> Fault:
+        return Fault(("card", key), says, tuple(("card", other) for other in against))
+
+    vendor_id = _VENDOR_IDS.get(card.vendor)
+    for index, pci_id in enumerate(card.pci_ids or ()):
+        if vendor_id and pci_id is not None and not pci_id.startswith(f"{vendor_id}:"):
             yield Fault(
                 ("card", "pci_ids", index),
                 f"{pci_id} is no {card.vendor} card, whose ids begin {vendor_id}:.",
+                (("card", "vendor"),),
             )
-    prefix = "sm_" if card.vendor == "nvidia" else "gfx"
-    if not card.arch.startswith(prefix):
-        yield fault("arch", f"{card.arch} is no {card.vendor} card's, which begins {prefix}.")
-    elif card.vendor == "nvidia" and card.arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz") != (
-        card.compute_capability.replace(".", "")
-    ):
-        yield fault("arch", f"{card.arch} does not fit the compute capability {card.compute_capability}.")
-    if card.memory_tolerance_mib > 0.05 * card.memory_mib:
+    prefix = {"nvidia": "sm_", "amd": "gfx"}.get(card.vendor, "")
+    if card.arch is not None and not card.arch.startswith(prefix):
+        yield fault("arch", f"{card.arch} is no {card.vendor} card's, which begins {prefix}.", "vendor")
+    elif card.vendor == "nvidia" and card.arch is not None and card.compute_capability is not None:
+        digits = card.arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
+        if digits != card.compute_capability.replace(".", ""):
+            yield fault(
+                "arch",
+                f"{card.arch} does not fit the compute capability {card.compute_capability}.",
+                "compute_capability",
+            )
+    tolerance, memory = card.memory_tolerance_mib, card.memory_mib
+    if tolerance is not None and memory is not None and tolerance > 0.05 * memory:
         yield fault(
-            "memory_tolerance_mib", "more than 5 % of memory_mib: another card could pass for this one."
+            "memory_tolerance_mib",
+            "more than 5 % of memory_mib: another card could pass for this one.",
+            "memory_mib",
         )
     low, high = card.power_limit_min_watts, card.power_limit_watts
-    if low is not None and high is None:
+    if low is not None and "power_limit_watts" not in table:
         yield fault("power_limit_min_watts", "stands without power_limit_watts.")
     elif low is not None and high is not None and low > high:
-        yield fault("power_limit_min_watts", f"{low:g} is above power_limit_watts, {high:g}.")
+        yield fault(
+            "power_limit_min_watts", f"{low:g} is above power_limit_watts, {high:g}.", "power_limit_watts"
+        )
 
 
 def _links_faults(links: LinksSpec) -> Iterator[Fault]:
-    def fault(key: str, says: str) -> Fault:
-        return Fault(("links", key), says)
+    def fault(key: str, says: str, against: str = "interconnect") -> Fault:
+        return Fault(("links", key), says, (("links", against),))
 
     nvlink = links.interconnect in ("nvlink", "nvlink_pairs")
-    for key in ("version", "links_per_card", "link_speed_mb_per_s", "links_per_pair"):
-        if not nvlink and getattr(links, key) is not None:
-            yield fault(key, f'says something of NVLink where interconnect is "{links.interconnect}".')
-    if links.fabric and links.interconnect != "nvlink":
-        yield fault("fabric", f'a fabric joins every pair, and interconnect is "{links.interconnect}".')
-    if nvlink and not links.peer_to_peer:
-        yield fault("peer_to_peer", "cards joined by NVLink reach each other's memory.")
+    if links.interconnect is not None:
+        for key in ("version", "links_per_card", "link_speed_mb_per_s", "links_per_pair"):
+            if not nvlink and getattr(links, key) is not None:
+                yield fault(key, f'says something of NVLink where interconnect is "{links.interconnect}".')
+        if links.fabric and links.interconnect != "nvlink":
+            yield fault("fabric", f'a fabric joins every pair, and interconnect is "{links.interconnect}".')
+        if nvlink and links.peer_to_peer is False:
+            yield fault("peer_to_peer", "cards joined by NVLink reach each other's memory.")
     per_card, per_pair = links.links_per_card, links.links_per_pair
     if per_card is not None and per_pair is not None and per_pair > per_card:
-        yield fault("links_per_pair", f"{per_pair} is more than the card has, {per_card}.")
+        yield fault("links_per_pair", f"{per_pair} is more than the card has, {per_card}.", "links_per_card")
 
 
-def _figure_faults(index: int, figure: Figure) -> Iterator[Fault]:
+def _figure_faults(index: int, figure: Figure, table: dict[str, Any]) -> Iterator[Fault]:
     def fault(key: str, says: str) -> Fault:
         return Fault(("figures", index, *key.split(".")), says)
 
+    if figure.measure is None:
+        return
     measure = MEASURES.get(figure.measure)
     if measure is None:
         near = difflib.get_close_matches(figure.measure, MEASURES, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else f": one of {', '.join(MEASURES)}."
         yield fault("measure", f"{shown(figure.measure)} is not measured{hint}")
         return
-    if figure.unit != measure.unit:
+    if figure.unit is not None and figure.unit != measure.unit:
         yield fault(
             "unit", f"{shown(figure.unit)} does not fit {figure.measure}, which is in {measure.unit}."
         )
-    for key in measure.at:
-        if getattr(figure.at, key) is None:
+    at = table.get("at", {})
+    for key in At.model_fields if isinstance(at, dict) else ():
+        if key in measure.at and key not in at:
             yield fault("at", f"{figure.measure} needs {key}: it holds for exactly one.")
-    for key in ("size", "dtype", "ranks", "shape"):
-        if getattr(figure.at, key) is not None and key not in measure.at:
+        if key in at and key not in measure.at:
             yield fault(f"at.{key}", f"{figure.measure} does not depend on it.")
-    yield from _threshold_faults(figure, measure.more_is_better, fault)
+    yield from _threshold_faults(figure, table, measure.more_is_better, fault)
     for key in ("typical", "warn_below", "fail_below", "warn_above", "fail_above", "ceiling"):
         value = getattr(figure, key)
         if value is None:
@@ -265,14 +339,16 @@ def _figure_faults(index: int, figure: Figure) -> Iterator[Fault]:
         if not measure.low <= value <= measure.high:
             yield fault(
                 key,
-                f"{value:g} {shown(figure.unit, quote=False)} is not plausible for {figure.measure}, "
+                f"{value:g} {shown(figure.unit or measure.unit, quote=False)} is not plausible for {figure.measure}, "
                 f"{measure.low:g} to {measure.high:g} {measure.unit} is (is the unit right?).",
             )
         elif key != "ceiling" and figure.ceiling is not None and value > CEILING_FACTOR * figure.ceiling:
             yield fault(key, f"{value:g} is more than {CEILING_FACTOR} × the ceiling, {figure.ceiling:g}.")
 
 
-def _threshold_faults(figure: Figure, more_is_better: bool, fault: Any) -> Iterator[Fault]:
+def _threshold_faults(
+    figure: Figure, table: dict[str, Any], more_is_better: bool, fault: Any
+) -> Iterator[Fault]:
     wrong, right = ("above", "below") if more_is_better else ("below", "above")
     better = "more" if more_is_better else "less"
     for level in ("warn", "fail"):
@@ -281,16 +357,17 @@ def _threshold_faults(figure: Figure, more_is_better: bool, fault: Any) -> Itera
     sign = 1 if more_is_better else -1
     warn: float | None = getattr(figure, f"warn_{right}")
     fail: float | None = getattr(figure, f"fail_{right}")
-    if warn is None and fail is None:
+    if f"warn_{right}" not in table and f"fail_{right}" not in table:
         yield fault("typical", f"stands without warn_{right} or fail_{right}, so nothing is asked.")
     side = "above" if more_is_better else "below"
-    if warn is not None and sign * (warn - figure.typical) > 0:
-        yield fault(f"warn_{right}", f"{warn:g} is {side} typical, {figure.typical:g}.")
-    reference, name = (warn, f"warn_{right}") if warn is not None else (figure.typical, "typical")
-    if fail is not None and sign * (fail - reference) > 0:
+    typical: float | None = figure.typical
+    if warn is not None and typical is not None and sign * (warn - typical) > 0:
+        yield fault(f"warn_{right}", f"{warn:g} is {side} typical, {typical:g}.")
+    reference, name = (warn, f"warn_{right}") if warn is not None else (typical, "typical")
+    if fail is not None and reference is not None and sign * (fail - reference) > 0:
         yield fault(f"fail_{right}", f"{fail:g} is {side} {name}, {reference:g}.")
-    if fail is not None and figure.kind == "derived":
-        bound = figure.typical * (GROSS_FAULT if more_is_better else 1 / GROSS_FAULT)
+    if fail is not None and typical is not None and figure.kind == "derived":
+        bound = typical * (GROSS_FAULT if more_is_better else 1 / GROSS_FAULT)
         if sign * (fail - bound) > 0:
             yield fault(
                 f"fail_{right}",
@@ -298,42 +375,49 @@ def _threshold_faults(figure: Figure, more_is_better: bool, fault: Any) -> Itera
             )
 
 
-def _whole_faults(profile: Profile) -> Iterator[Fault]:
-    """What no section can know by itself. Runs only when every section is right."""
-    both = [finding for finding in profile.wanted if finding in profile.required]
+def _whole_faults(profile: Profile, table: dict[str, Any]) -> Iterator[Fault]:
+    """What no section can know by itself. `table` says what is there at all, right or wrong."""
+    both = [finding for finding in profile.wanted or () if finding and finding in (profile.required or ())]
     if both:
-        yield Fault(("wanted",), f"{both[0]} is both required and wanted.")
+        yield Fault(("wanted",), f"{both[0]} is both required and wanted.", (("required",),))
     if profile.abstract:
-        if profile.cards is not None:
+        if "cards" in table:
             yield Fault(("cards",), "an abstract profile has no count.")
         return
-    if profile.cards is None:
+    if "cards" not in table:
         yield Fault(("cards",), "is missing: say how many with count (0 for a machine without a GPU).")
+    if profile.cards is None or profile.cards.count is None:
         return
-    count = profile.count
+    count, counted = profile.count, (("cards", "count"),)
+    there = [f"[{section}]" for section in ("card", "links") if section in table]
     if count == 0:
-        for section in ("card", "links"):
-            if getattr(profile, section) is not None:
-                yield Fault((section,), "there are no cards, says cards.count.")
+        if there:
+            yield Fault(
+                counted[0],
+                f"0 is a machine without a GPU, and the profile has {' and '.join(there)}.",
+                tuple((section,) for section in ("card", "links")),
+            )
         return
     for section in ("card", "links"):
-        if getattr(profile, section) is None:
+        if section not in table:
             yield Fault((section,), "is missing.")
-    if profile.links is not None:
-        if (profile.links.interconnect == "none") != (count == 1):
+    links = profile.links
+    if links is not None and links.interconnect is not None:
+        if (links.interconnect == "none") != (count == 1):
             single = "one card has no links" if count == 1 else f"{count} cards are joined somehow"
             yield Fault(
-                ("links", "interconnect"), f"{single}, so it cannot be {shown(profile.links.interconnect)}."
+                ("links", "interconnect"), f"{single}, so it cannot be {shown(links.interconnect)}.", counted
             )
-        if profile.links.interconnect == "nvlink_pairs" and profile.links.bridged_group > count:
+        bridged = links.bridged_group
+        if links.interconnect == "nvlink_pairs" and bridged is not None and bridged > count:
+            yield Fault(("links", "bridged_group"), f"{bridged} is more than cards.count, {count}.", counted)
+    for index, figure in enumerate(profile.figures or ()):
+        if figure is None:
+            continue
+        ranks = figure.at.ranks if figure.at is not None else None
+        if ranks is not None and ranks > count:
             yield Fault(
-                ("links", "bridged_group"),
-                f"{profile.links.bridged_group} is more than cards.count, {count}.",
+                ("figures", index, "at", "ranks"), f"{ranks} is more than cards.count, {count}.", counted
             )
-    for index, figure in enumerate(profile.figures):
-        if figure.at.ranks is not None and figure.at.ranks > count:
-            yield Fault(
-                ("figures", index, "at", "ranks"), f"{figure.at.ranks} is more than cards.count, {count}."
-            )
-        if figure.measure.startswith("pairs.") and count < 2:
-            yield Fault(("figures", index, "measure"), f"{figure.measure} needs two cards.")
+        if figure.measure is not None and figure.measure.startswith("pairs.") and count < 2:
+            yield Fault(("figures", index, "measure"), f"{figure.measure} needs two cards.", counted)

@@ -6,14 +6,15 @@ import difflib
 import re
 import stat
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from nodecheck.profile import lines
-from nodecheck.profile.check import check, shown
-from nodecheck.profile.model import Profile, ProfileError
+from nodecheck.profile.check import Fault, check, shown, witness_faults
+from nodecheck.profile.model import SECTIONS, Profile, ProfileError, Section, Sourced
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,6 +28,8 @@ MAX_CHAIN = 8
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _OWN_KEYS = ("name", "title", "abstract", "extends", "schema")
 """Keys that belong to one file and are not inherited."""
+_INHERITED = "inherited"
+"""`Section.inherited`, which no file may write."""
 _TOML_LINE = re.compile(r"(?:at )?\(?at line ([0-9]+)")
 
 
@@ -43,16 +46,19 @@ class _File:
         return _label(self.path)
 
 
-def load(name_or_path: str, *, allow_abstract: bool = False) -> Profile:
+def load(
+    name_or_path: str, *, allow_abstract: bool = False, findings: Collection[str] | None = None
+) -> Profile:
     """The profile of this name among the shipped ones, or from a path (with a `/`, or ending in `.toml`).
 
     Raises ProfileError, whose `problems` name file, key and line. A card's or board's file (`abstract`) is an
-    error unless `allow_abstract`: nothing can be accepted by it.
+    error unless `allow_abstract`: nothing can be accepted by it. With `findings`, the ids that there are, so is
+    any other id in `required` and `wanted`, which would do nothing.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
-        profile = _load(Path(name_or_path))
+        profile = _load(Path(name_or_path), findings=findings)
     else:
-        profile = _shipped(name_or_path)
+        profile = _shipped(name_or_path, None if findings is None else frozenset(findings))
     if profile.abstract and not allow_abstract:
         bundles = [name for name in names() if re.fullmatch(rf"{re.escape(profile.name)}x[0-9]+", name)]
         hint = f": name a bundle of it ({', '.join(bundles)})" if bundles else ""
@@ -90,27 +96,41 @@ def _shipped_path(name: str) -> Path | None:
 
 
 @lru_cache(maxsize=256)
-def _shipped(name: str) -> Profile:
+def _shipped(name: str, findings: frozenset[str] | None = None) -> Profile:
     path = _shipped_path(name)
     if path is None:
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
         raise ProfileError(
-            f"There is no profile {shown(name)}{hint} (`nodecheck profiles list` names them; a file of your "
-            "own is given by its path)."
+            f"There is no profile {shown(name)}{_hint(name)} (`nodecheck profiles list` names them; a file of "
+            "your own is given by its path)."
         )
-    return _load(path)
+    return _load(path, findings=findings)
 
 
-def parse(text: str, name: str) -> Profile:
+def _hint(name: str) -> str:
+    """What may have been meant: the name written the other way about, the card's bundles, or a like name."""
+    wanted = name.strip().lower()
+    turned = re.fullmatch(r"([0-9]{1,4})[ _-]?x[ _-]?([a-z0-9-]+)", wanted)
+    if turned:
+        wanted = f"{turned[2]}x{turned[1]}"
+    if wanted in names():
+        return f"; did you mean {wanted}?"
+    card = wanted.rpartition("x")[0] or wanted
+    bundles = [bundle for bundle in names() if bundle.rpartition("x")[0] == card]
+    if bundles:
+        return f"; there {'is' if len(bundles) == 1 else 'are'} {', '.join(bundles)}"
+    near = difflib.get_close_matches(wanted, names(), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def parse(text: str, name: str, findings: Collection[str] | None = None) -> Profile:
     """The profile in a TOML text that stands in no file; `name` takes the file's place in a ProfileError."""
-    return _load(Path(name), text.encode("utf-8", "replace"))
+    return _load(Path(name), text.encode("utf-8", "replace"), findings)
 
 
-def _load(path: Path, data: bytes | None = None) -> Profile:
+def _load(path: Path, data: bytes | None = None, findings: Collection[str] | None = None) -> Profile:
     """`data` stands for what would be read from `path`."""
     try:
-        return _merge_and_check(_chain(_parsed(path, _read(path) if data is None else data)))
+        return _merge_and_check(_chain(_parsed(path, _read(path) if data is None else data)), findings)
     except RecursionError:
         raise ProfileError(f"{_label(path)}: nested too deeply for a profile.") from None
 
@@ -192,7 +212,7 @@ def _syntax_error(label: str, message: str) -> str:
     return f"{label}{line}: not valid TOML: {shown(what, 200, quote=False)}."
 
 
-def _merge_and_check(chain: list[_File]) -> Profile:
+def _merge_and_check(chain: list[_File], findings: Collection[str] | None) -> Profile:
     merged: dict[str, Any] = {}
     origins: list[tuple[_File, int]] = []
     problems: list[str] = []
@@ -202,13 +222,36 @@ def _merge_and_check(chain: list[_File]) -> Profile:
         if not child and file.table.get("schema") != 1:
             problems.append(f"{file.label}, line {file.lines.get(('schema',), 1)}: schema: must be 1.")
         problems += _merge_figures(merged, origins, own.get("figures"), file)
+        problems += _merge_witnesses(merged, own, file)
         _merge(merged, {key: value for key, value in own.items() if key != "figures"})
-    profile, faults = check(merged)
-    for fault in faults:
-        problems.append(_sentence(fault.path, fault.says, chain, origins))
+    profile, faults = check(merged, findings)
+    problems += [_sentence(fault, chain, origins) for fault in faults]
     if problems or profile is None:
         raise ProfileError(*dict.fromkeys(problems))
     return profile
+
+
+def _merge_witnesses(merged: dict[str, Any], own: dict[str, Any], file: _File) -> list[str]:
+    """Leave to what `file` does not say the witnesses that it had. Gives what is wrong with the file's own."""
+    problems = []
+    for name, model in SECTIONS.items():
+        table, base = own.get(name), merged.get(name)
+        if not isinstance(table, dict):
+            continue
+        if not table and base is not None:
+            continue  # it says nothing
+        if _INHERITED in table:
+            problems.append(_here(Fault((name, _INHERITED), "no such key."), file))
+        problems += [_here(fault, file) for fault in witness_faults(name, table)]
+        if isinstance(base, dict):
+            before = {key: base.pop(key) for key in Sourced.model_fields if key in base}
+            known = base.get(_INHERITED, {})
+            base[_INHERITED] = {key: known.get(key, before) for key in _keys(model) if key not in table}
+    return problems
+
+
+def _keys(model: type[Section]) -> list[str]:
+    return [key for key in model.model_fields if key not in Section.model_fields]
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> None:
@@ -259,18 +302,34 @@ def _same_figure(a: Any, b: Any) -> bool:
     return bool(a["measure"] == b.get("measure") and a.get("at", {}) == b.get("at", {}))
 
 
-def _sentence(path: lines.Path, says: str, chain: list[_File], origins: list[tuple[_File, int]]) -> str:
-    """`file, line N: key: what is wrong`, where the file is the one the value came from."""
-    files = chain[:1] if path[0] in _OWN_KEYS else chain
+def _sentence(fault: Fault, chain: list[_File], origins: list[tuple[_File, int]]) -> str:
+    """`file, line N: key: what is wrong`: where the value came from, or what contradicts it in a file nearer."""
+    path, files = fault.path, chain[:1] if fault.path[0] in _OWN_KEYS else chain
     if len(path) > 1 and path[0] == "figures" and isinstance(path[1], int) and path[1] < len(origins):
         file, index = origins[path[1]]
         path = ("figures", index, *path[2:])
         files = [file]
+    own, line = _place(path, files)
+    file, key = own, _key(path)
+    for other in fault.against:
+        nearer = chain[: chain.index(file)]
+        if any(other in candidate.lines for candidate in nearer):
+            file, line = _place(other, nearer)
+            key = f"{_key(path)} (of {own.label})"
+    return f"{file.label}, line {line}: {key}: {fault.says}"
+
+
+def _here(fault: Fault, file: _File) -> str:
+    return _sentence(fault, [file], [])
+
+
+def _place(path: lines.Path, files: list[_File]) -> tuple[_File, int]:
+    """The nearest file that has the key, or else as much of the way to it as any has."""
     for length in range(len(path), 0, -1):
         for file in files:
             if path[:length] in file.lines:
-                return f"{file.label}, line {file.lines[path[:length]]}: {_key(path)}: {says}"
-    return f"{files[0].label}, line 1: {_key(path)}: {says}"
+                return file, file.lines[path[:length]]
+    return files[0], 1
 
 
 def _key(path: lines.Path) -> str:

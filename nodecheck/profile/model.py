@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -48,7 +48,28 @@ class Sourced(Part):
         return f"{self.source} ({self.kind}, {self.date.isoformat()})"
 
 
-class CardSpec(Sourced):
+class Section(Sourced):
+    """A table that a file may override in part: each key keeps the witness of the file that states it."""
+
+    inherited: dict[str, Sourced] = {}
+    """The witness of every key that `source` does not speak for. Filled where files are merged, never written."""
+
+    def stated_by(self, key: str) -> Sourced:
+        """The witness of what `key` says. Raises AttributeError for a key that the table does not have."""
+        if key not in type(self).model_fields:
+            raise AttributeError(f"{type(self).__name__} has no {key}")
+        return self.inherited.get(key, self)
+
+    def statements(self) -> dict[str, dict[str, Any]]:
+        """What the table says, by witness: key → value, without the keys left out."""
+        told: dict[str, dict[str, Any]] = {}
+        for key in type(self).model_fields:
+            if key not in Section.model_fields and (value := getattr(self, key)) is not None:
+                told.setdefault(self.stated_by(key).witness, {})[key] = value
+        return told
+
+
+class CardSpec(Section):
     """What is true of every card of the bundle. A key left out is not asked."""
 
     vendor: Literal["nvidia", "amd"]
@@ -90,7 +111,7 @@ class CardsSpec(Part):
     count: int = Field(ge=0, le=1024)
 
 
-class LinksSpec(Sourced):
+class LinksSpec(Section):
     """The shape of the links between the cards."""
 
     interconnect: Literal["nvlink", "nvlink_pairs", "pcie", "none"]
@@ -110,7 +131,7 @@ class LinksSpec(Sourced):
     """Whether cards must reach each other's memory (GeForce cards do not; over PCIe the platform decides)."""
 
 
-class HostSpec(Sourced):
+class HostSpec(Section):
     """Lower bounds for the machine around the cards; derived ones only warn. A key left out is not asked."""
 
     cpus_per_card: float | None = Field(default=None, gt=0, le=4096)
@@ -130,7 +151,7 @@ class HostSpec(Sourced):
     """Host memory allowed, in all."""
 
 
-class StackSpec(Sourced):
+class StackSpec(Section):
     driver_min: Version | None = None
     """Oldest driver that serves the card, `570.86.15`."""
     cuda_min: Version | None = None
@@ -208,6 +229,15 @@ class Figure(Sourced):
     ceiling: float | None = Field(default=None, gt=0)
     """The datasheet's figure: neither typical nor a threshold may lie above 1.1 × it."""
     note: str = ""
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "card": CardSpec,
+    "links": LinksSpec,
+    "host": HostSpec,
+    "stack": StackSpec,
+}
+"""The tables that have witnesses and are merged key by key."""
 
 
 class Profile(Part):

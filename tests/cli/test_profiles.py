@@ -71,9 +71,9 @@ def test_show_json_is_the_profile_itself(nodecheck: Nodecheck) -> None:
 
 
 def test_an_unknown_profile_is_exit_65_with_one_sentence(nodecheck: Nodecheck) -> None:
-    ran = nodecheck("show", "h200x5")
+    ran = nodecheck("show", "h200x7777")
     assert ran.code == 65 and ran.out == ""
-    assert ran.err.startswith('nodecheck: There is no profile "h200x5"; did you mean h200x')
+    assert ran.err.startswith('nodecheck: There is no profile "h200x7777"; there are h200x1, h200x2')
     assert ran.err.count("\n") == 1
 
 
@@ -105,7 +105,7 @@ def test_validate_finds_a_finding_that_no_rule_has(nodecheck: Nodecheck, tmp_pat
     file.write_text('schema = 1\nname = "mine"\ntitle = "t"\nextends = "h200x1"\nwanted = ["cards.cuont"]\n')
     ran = nodecheck("validate", file)
     assert ran.code == 65
-    assert ran.out.startswith("mine: wanted: there is no finding cards.cuont")
+    assert ran.out.startswith("mine.toml, line 5: wanted: there is no finding cards.cuont; did you mean")
 
 
 def test_the_schema_describes_every_shipped_profile(nodecheck: Nodecheck) -> None:

@@ -165,7 +165,7 @@ BAD = [
     (
         'warn_above = 20\nsource = "our own nodes"',
         'warn_above = 20\nsource = ""',
-        "line 52: figures[2].source: must not be empty.",
+        "line 52: figures[2].source: must have at least 3 characters.",
     ),
     # thresholds
     ("warn_below = 347", "warn_below = 370", "line 40: figures[1].warn_below: 370 is above typical, 365."),
@@ -292,7 +292,7 @@ BAD = [
         "line 26: links.peer_to_peer: cards joined by NVLink reach each other's memory.",
     ),
     ("count = 2", "count = 1", 'line 22: links.interconnect: one card has no links, so it cannot be "nvlink".'),
-    ("count = 2", "count = 0", "line 9: card: there are no cards, says cards.count."),
+    ("count = 2", "count = 0", "line 7: cards.count: 0 is a machine without a GPU, and the profile has [card] and [links]."),
     ("[cards]\ncount = 2\n", "", "line 1: cards: is missing: say how many with count (0 for a machine without a GPU)."),
     ("[cards]", "abstract = true\n[cards]", "line 7: cards: an abstract profile has no count."),
     (
@@ -363,8 +363,12 @@ def test_a_file_may_build_on_a_shipped_profile_and_change_it(tmp_path: Path) -> 
         mine=f"""{HEAD}extends = "h200x4"
 [card]
 names = ["NVIDIA H200", "NVIDIA H200 of ours"]
+source = "our own nodes"
+date = 2026-11-30
 [host]
 memory_bytes = 1_000_000_000_000
+source = "our own nodes"
+date = 2026-11-30
 [[figures]]
 measure = "all_reduce.busbw"
 at = {{ size = "8GiB", dtype = "bfloat16", ranks = 4 }}
@@ -416,7 +420,9 @@ def test_what_the_child_breaks_in_an_inherited_section_is_named_in_the_child(tmp
     path = write(tmp_path, mine=f'{HEAD}extends = "h200x8"\n[cards]\ncount = 4\n')
     with pytest.raises(ProfileError) as error:
         load(str(path))
-    assert "h200x8.toml, line " in str(error.value) and "8 is more than cards.count, 4" in str(error.value)
+    assert error.value.problems[0] == (
+        "mine.toml, line 6: figures[1].at.ranks (of h200x8.toml): 8 is more than cards.count, 4."
+    )
 
 
 @pytest.mark.parametrize(
@@ -457,9 +463,24 @@ def test_a_chain_that_is_too_long(tmp_path: Path) -> None:
 # --- names, paths and files that are no profiles ---
 
 
-def test_an_unknown_name_is_an_error_with_a_hint() -> None:
-    with pytest.raises(ProfileError, match=r'There is no profile "h200x5"; did you mean h200x[1248]\?'):
-        load("h200x5")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("h200x7777", "; there are h200x1, h200x2, h200x4, h200x8 ("),
+        ("4xh200", "; did you mean h200x4? ("),
+        ("8 x H100", "; did you mean h100x8? ("),
+        ("5xb200", "; there are b200x1, b200x2, b200x4, b200x8 ("),
+        ("H200X4", "; did you mean h200x4? ("),
+        ("gb200x8", "; there is gb200x4 ("),
+        ("h20x4", "; did you mean h200x4? ("),
+        ("h200-nvlx3", "; there are h200-nvlx1, h200-nvlx2, h200-nvlx4 ("),
+        ("zzz", " ("),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(ProfileError) as error:
+        load(name)
+    assert str(error.value).startswith(f'There is no profile "{name}"{hint}')
 
 
 @pytest.mark.parametrize(
@@ -647,3 +668,133 @@ def test_any_value_of_any_key_is_a_profile_or_a_profile_error(key: str, value: o
 
     head = "" if key in ("name", "abstract") else 'name = "mine"\n'
     assert isinstance(outcome(f'schema = 1\n{head}title = "t"\n{key} = {toml(value)}\n'), ProfileError)
+
+
+# --- everything at once ---
+
+
+def test_values_thresholds_sources_and_findings_are_told_together_with_what_is_built_wrongly() -> None:
+    text = (
+        GOOD.replace("memory_mib = 81559", "memory_mib = 80\nconut = 2")  # a value, and a key that is none
+        .replace('arch = "sm_90"', 'arch = "sm_80"')  # two keys of the same table against each other
+        .replace('"10de:2330"', '"1002:2330"')
+        .replace("links_per_pair = 18", "links_per_pair = 36")
+        .replace('unit = "GB/s"', 'unit = "MB/s"')
+        .replace("typical = 365", 'typical = "365"')  # a figure whose thresholds are wrong as well
+        .replace("fail_below = 328", "fail_below = 350")
+        .replace('source = "our own nodes"', 'source = "x"', 1)
+        .replace("count = 2", "count = 1")  # the whole
+        .replace("topology.fabric.state", "topology.fabric.sate")
+    )
+    with pytest.raises(ProfileError) as error:
+        parse(text, "mine.toml", findings={"topology.fabric.state"})
+    keys = sorted(problem.split(": ")[1] for problem in error.value.problems)
+    assert keys == [
+        "card.arch", "card.conut", "card.memory_mib", "card.pci_ids[1]", "card.source", "figures[1].at.ranks",
+        "figures[1].fail_below", "figures[1].typical", "figures[1].unit", "links.interconnect", "links.links_per_pair",
+        "wanted",
+    ]  # fmt: skip
+
+
+def test_what_is_wrong_by_itself_is_not_told_to_be_missing_too() -> None:
+    assert len(problems(GOOD.replace('"8GiB"', '"8GB"'))) == 1
+    assert len(problems(GOOD.replace("warn_above = 20", 'warn_above = "20"'))) == 1
+    watts = "power_limit_watts = 700000\npower_limit_min_watts = 310"
+    assert len(problems(GOOD.replace("power_limit_watts = 700", watts))) == 1
+
+
+# --- who says it ---
+
+
+OVERRIDE = f'{HEAD}extends = "h200x4"\n[card]\npower_limit_watts = 450\n'
+CONTRACT = 'source = "contract 4711"\ndate = 2027-01-02\n'
+
+
+def test_a_source_speaks_for_the_keys_beside_it_alone(tmp_path: Path) -> None:
+    ours = load(str(write(tmp_path, mine=f"{OVERRIDE}{CONTRACT}")))
+    base = load("h200x4")
+    assert ours.card and base.card
+    assert ours.card.stated_by("power_limit_watts").witness == "contract 4711 (published, 2027-01-02)"
+    for key in ("cores", "memory_mib", "pci_ids", "row_remap", "power_limit_min_watts"):
+        assert ours.card.stated_by(key).witness == base.card.witness
+    assert [set(told) for witness, told in ours.card.statements().items() if "4711" in witness] == [
+        {"power_limit_watts"}
+    ]
+    with pytest.raises(AttributeError):
+        ours.card.stated_by("power_limit")
+    again = Profile.model_validate_json(ours.model_dump_json(by_alias=True))
+    assert again == ours, "a report keeps who said what"
+
+
+def test_each_file_of_a_chain_keeps_its_own_witness(tmp_path: Path) -> None:
+    middle = f'{HEAD}extends = "h200x4"\n[host]\ncpus = 64\nopen_files = 4096\n{CONTRACT}'
+    mine = f'{HEAD}extends = "middle.toml"\n[host]\ncpus = 32\nsource = "annex"\ndate = 2027-02-03\nkind = "derived"\n'
+    host = load(str(write(tmp_path, mine=mine, middle=middle))).host
+    base = load("h200x4")
+    assert host and base.host
+    stated = {key: host.stated_by(key) for key in ("cpus", "open_files", "shm_bytes", "cpus_per_card")}
+    assert [(part.source[:13], part.kind) for part in stated.values()] == [
+        ("annex", "derived"),
+        ("contract 4711", "published"),
+        ("NVIDIA/nccl#2", "derived"),
+        (base.host.stated_by("cpus_per_card").source[:13], "derived"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (OVERRIDE, ["line 5: card.source: is missing: what a file says in a section needs a source and a date of its own.",
+                    "line 5: card.date: is missing: what a file says in a section needs a source and a date of its own."]),
+        (f'{OVERRIDE}source = "contract 4711"\n', ["line 5: card.date: is missing: what a file says in a section needs a "
+                                                   "source and a date of its own."]),
+        (f'{OVERRIDE}source = "x"\ndate = 2027-01-02\n', ["line 7: card.source: must have at least 3 characters."]),
+        (f"{OVERRIDE}{CONTRACT}[card.inherited]\n", ["line 9: card.inherited: no such key."]),
+        (f"{OVERRIDE}{CONTRACT}inherited = 4\n", ["line 9: card.inherited: no such key."]),
+        (f'{OVERRIDE}source = ""\ndate = "2027"\nkind = 4\n', [
+            "line 7: card.source: must have at least 3 characters.",
+            'line 8: card.date: must be a date such as 2026-11-30, without quotation marks, not "2027".',
+            'line 9: card.kind: must be "published", "measured" or "derived", not 4.']),
+    ],
+)  # fmt: skip
+def test_what_overrides_brings_its_own_source_and_date(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    with pytest.raises(ProfileError) as error:
+        load(str(write(tmp_path, mine=text)))
+    assert list(error.value.problems) == [f"mine.toml, {sentence}" for sentence in expected]
+
+
+def test_a_bad_source_is_named_in_the_file_that_gives_it(tmp_path: Path) -> None:
+    card = GOOD.replace('source = "our own nodes"', 'source = "x"', 1)
+    mine = f'{HEAD}extends = "card.toml"\n[card]\nmemory_mib = 81000\n{CONTRACT}'
+    with pytest.raises(ProfileError) as error:
+        load(str(write(tmp_path, mine=mine, card=card)))
+    assert error.value.problems == ("card.toml, line 18: card.source: must have at least 3 characters.",)
+
+
+# --- who is to blame ---
+
+
+@pytest.mark.parametrize(
+    ("extends", "text", "expected"),
+    [
+        ("h200x4", "[cards]\ncount = 0\n",
+         "mine.toml, line 6: cards.count: 0 is a machine without a GPU, and the profile has [card] and [links]."),
+        ("h200x1", "[cards]\ncount = 4\n",
+         'mine.toml, line 6: links.interconnect (of h200x1.toml): 4 cards are joined somehow, so it cannot be "none".'),
+        ("h200x4", f'[links]\ninterconnect = "pcie"\nfabric = false\n{CONTRACT}',
+         'mine.toml, line 6: links.links_per_card (of h200-hgx.toml): says something of NVLink where interconnect is "pcie".'),
+        ("cpu", f'[links]\ninterconnect = "pcie"\n{CONTRACT}',
+         "mine.toml, line 5: cards.count (of cpu.toml): 0 is a machine without a GPU, and the profile has [links]."),
+        ("h200x4", f'[card]\nvendor = "amd"\n{CONTRACT}',
+         "mine.toml, line 6: card.pci_ids[1] (of h200.toml): 10de:2335 is no amd card, whose ids begin 1002:."),
+    ],
+)  # fmt: skip
+def test_the_file_that_contradicts_what_it_builds_on_is_blamed(
+    tmp_path: Path, extends: str, text: str, expected: str
+) -> None:
+    with pytest.raises(ProfileError) as error:
+        load(str(write(tmp_path, mine=f'{HEAD}extends = "{extends}"\n{text}')))
+    assert expected in error.value.problems
+    assert all(problem.startswith("mine.toml") for problem in error.value.problems)

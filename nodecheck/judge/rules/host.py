@@ -10,7 +10,7 @@ from nodecheck.facts import Absent, Host, Maybe, Node, Why
 from nodecheck.facts.host import Disk
 from nodecheck.judge.finding import NODE, Cause, Owner, Subject
 from nodecheck.judge.rule import Observation, Outcome, fail, observe, passed, rule, skipped, unknown, warn
-from nodecheck.profile import HostSpec, Profile
+from nodecheck.profile import HostSpec, Profile, Sourced
 
 GIB = 1024**3
 MIB = 1024**2
@@ -87,9 +87,9 @@ def _gib(number_of_bytes: float) -> float:
     return round(number_of_bytes / GIB, 3 if number_of_bytes < GIB else 1)
 
 
-def _short_of(spec: HostSpec, detail: str, **words: Any) -> Outcome:
+def _short_of(stated: Sourced, detail: str, **words: Any) -> Outcome:
     """Less than the bundle promises; a bound that was only derived from others' does no more than warn."""
-    return (warn if spec.kind == "derived" else fail)(detail, **words)
+    return (warn if stated.kind == "derived" else fail)(detail, **words)
 
 
 # --- What is allowed ---------------------------------------------------------------------------------------
@@ -132,11 +132,12 @@ def cpus(node: Node, profile: Profile) -> Iterator[Outcome]:
     spec = profile.host
     asked = spec and (spec.cpus or (spec.cpus_per_card or 0) * profile.count)
     if spec and asked:
-        seen |= {"expected": asked, "expected_from": spec.witness}
+        stated = spec.stated_by("cpus" if spec.cpus else "cpus_per_card")
+        seen |= {"expected": asked, "expected_from": stated.witness}
         if allowed < asked:
             there = affinity.value if isinstance(cpu.present, Absent) else cpu.present
             own = there >= asked  # the machine has them, and this container may not use them
-            yield _short_of(spec, detail, **seen, **(_RAISE_THE_LIMIT if own else {}))
+            yield _short_of(stated, detail, **seen, **(_RAISE_THE_LIMIT if own else {}))
             return
         if isinstance(quota.value, Absent):
             yield unknown(NODE, quota.value, door="cgroup", **seen | {"observed_from": quota.source})
@@ -186,9 +187,12 @@ def memory(node: Node, profile: Profile) -> Iterator[Outcome]:
     spec = profile.host
     asked = spec and _memory_asked(spec, profile)
     if spec and asked:
-        seen |= {"expected": _gib(asked), "expected_from": spec.witness}
+        stated = spec.stated_by("memory_bytes" if spec.memory_bytes else "memory_per_card_memory")
+        seen |= {"expected": _gib(asked), "expected_from": stated.witness}
         if allowed < asked:
-            yield _short_of(spec, f"{detail}.", **seen, **(_RAISE_THE_LIMIT if total.value >= asked else {}))
+            yield _short_of(
+                stated, f"{detail}.", **seen, **(_RAISE_THE_LIMIT if total.value >= asked else {})
+            )
             return
         if isinstance(limit.value, Absent):
             yield unknown(NODE, limit.value, door="cgroup", **seen | {"observed_from": limit.source})
@@ -227,7 +231,7 @@ def shm(look: Look) -> Outcome:
     seen: dict[str, Any] = {"observed": _gib(size)}
     if not spec or not spec.shm_bytes:
         return passed(detail, **seen)
-    seen |= {"expected": _gib(spec.shm_bytes), "expected_from": spec.witness}
+    seen |= {"expected": _gib(spec.shm_bytes), "expected_from": spec.stated_by("shm_bytes").witness}
     if size < spec.shm_bytes:
         return warn(detail, **seen)
     if isinstance(free, Absent):
@@ -265,8 +269,10 @@ def memlock(look: Look) -> Outcome:
     if not spec or not spec.memlock_bytes:
         return passed(f"{_said(limit)} may be locked.", observed=shown)
     seen: dict[str, Any] = {
-        "observed": shown, "expected": _gib(spec.memlock_bytes), "expected_from": spec.witness
-    }  # fmt: skip
+        "observed": shown,
+        "expected": _gib(spec.memlock_bytes),
+        "expected_from": spec.stated_by("memlock_bytes").witness,
+    }
     if limit == _UNLIMITED or limit >= spec.memlock_bytes:
         return passed(f"{_said(limit)} may be locked.", **seen)
     adapters = _rdma_ports(look.node)
@@ -309,7 +315,9 @@ def open_files(look: Look) -> Outcome:
     if not spec or not spec.open_files:
         return passed(detail)
     short = look.value != _UNLIMITED and look.value < spec.open_files
-    return (warn if short else passed)(detail, expected=spec.open_files, expected_from=spec.witness)
+    return (warn if short else passed)(
+        detail, expected=spec.open_files, expected_from=spec.stated_by("open_files").witness
+    )
 
 
 @rule(
@@ -378,7 +386,10 @@ def disk_free(node: Node, profile: Profile) -> Iterator[Outcome]:
     spec = profile.host
     bound: dict[str, Any] = {"unit": "GiB", "observed_from": seen.source}
     if spec and spec.scratch_free_bytes:
-        bound |= {"expected": _gib(spec.scratch_free_bytes), "expected_from": spec.witness}
+        bound |= {
+            "expected": _gib(spec.scratch_free_bytes),
+            "expected_from": spec.stated_by("scratch_free_bytes").witness,
+        }
     if largest is None:
         absent = Absent(why=Why.not_present, detail="no writable disk of the machine is mounted here")
         yield unknown(NODE, absent, **bound)

@@ -71,9 +71,7 @@ CORES = Mark("cards.cores", "cores", "identity.cores", "cores")
 TOTAL = Mark(
     "cards.memory.total", "memory", "memory.total_bytes", "memory_mib", "bytes", lambda mib: mib * MIB
 )
-BUS_WIDTH = Mark(
-    "cards.memory.bus_width", "memory bus", "memory.bus_width_bits", "memory_bus_bits", "bits"
-)
+BUS_WIDTH = Mark("cards.memory.bus_width", "memory bus", "memory.bus_width_bits", "memory_bus_bits", "bits")
 MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, CORES, TOTAL, BUS_WIDTH)
 
 
