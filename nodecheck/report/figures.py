@@ -204,6 +204,13 @@ class StageRow:
     run: StageRun
     seconds: str
 
+    @property
+    def why(self) -> str:
+        """Why it did not come to its end: the first line of what was said."""
+        status = self.run.status.replace("_", " ")
+        detail = self.run.detail.partition("\n")[0] or "nothing says why"
+        return detail if detail.startswith(status) else f"{status}: {detail}"
+
 
 @dataclass(frozen=True)
 class LoadRow:

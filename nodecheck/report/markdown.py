@@ -211,8 +211,7 @@ def _measurements(measured: Figures) -> Iterator[str]:
     for part in measured.seen.dropped:
         yield f"- left out for the time budget: {_prose(part)}"
     for row in measured.not_run:
-        why = _prose(row.run.detail.partition("\n")[0]) or "nothing says why"
-        yield f"- {row.stage}, {_prose(row.where)}: {row.run.status.replace('_', ' ')}: {why}"
+        yield f"- {row.stage}, {_prose(row.where)}: {_prose(row.why)}"
     yield f"- measured in {measured.seen.seconds:.1f} s"
 
 

@@ -36,9 +36,11 @@ _VERDICTS = {
     Verdict.incomplete: "bold magenta",
 }
 _NOTED = {status: _STYLES[status] for status in (Status.warn, Status.fail)}
+_SIGNS = {Status.warn: "*", Status.fail: "!"}
 _MOST_PAIRED = 10
 """Cards whose pairs fit into 80 columns."""
 _MOST_SIZES = 5
+_MOST_ROWS = 10
 _LINKS = {"nvlink": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
 
 
@@ -201,7 +203,7 @@ def _measurements(measured: Figures) -> Iterator[RenderableType]:
                 table.add_row(Text(name, "dim"), *(Text(shown(value), "dim") for value in values))
         yield table
         at = (f"{figures.COLUMNS[beside.measure]} {measured.at(beside)}" for beside in columns)
-        yield _line(f"GB/s and TFLOP/s, median; at {'; '.join(at)}.", "dim")
+        yield _line(f"GB/s and TFLOP/s, median (*: warns, !: fails); at {'; '.join(at)}.", "dim")
     for paired in measured.pairs[:1]:
         yield Text()
         yield _line(f"{paired.title} between cards, {paired.at}: {paired.extremes}")
@@ -216,9 +218,8 @@ def _measurements(measured: Figures) -> Iterator[RenderableType]:
     if measured.seen.dropped:
         yield _line(f"Left out for the time budget: {', '.join(measured.seen.dropped)}.", "magenta")
     for row in measured.not_run:
-        why = row.run.detail.partition("\n")[0] or "nothing says why"
         stage = f"{row.stage} on {row.where}" if row.run.cards else row.stage
-        yield _line(f"{stage}: {row.run.status.replace('_', ' ')}: {why}", "magenta")
+        yield _line(f"{stage}: {row.why}", "magenta")
 
 
 def _collectives(measured: Figures) -> Iterator[RenderableType]:
@@ -228,19 +229,12 @@ def _collectives(measured: Figures) -> Iterator[RenderableType]:
     sizes = sorted({point.size_bytes for series in curves[0].series for point in series.points})
     sizes = sizes[-_MOST_SIZES:]
     table = _numbers("Collectives", *(figures.small_size(size_bytes) for size_bytes in sizes))
-    for curve in curves:
-        for series in curve.series[:1] if curve is not curves[0] else curve.series:
+    for curve in curves[:_MOST_ROWS]:
+        for series in curve.series[: _MOST_ROWS if curve is curves[0] else 1]:
             by_size = {point.size_bytes: point for point in series.points}
-            cells = (by_size.get(size_bytes) for size_bytes in sizes)
-            table.add_row(
-                _text(f"{curve.collective} {series.label}"),
-                *(
-                    Text("–", "dim")
-                    if cell is None
-                    else _text(number(cell.value), _NOTED.get(cell.status, ""))
-                    for cell in cells
-                ),
-            )
+            points = (by_size.get(size_bytes) for size_bytes in sizes)
+            cells = (Cell(number(p.value), p.status) if p else figures.BLANK for p in points)
+            table.add_row(_text(f"{curve.collective} {series.label}"), *map(_figure, cells))
     yield Text()
     yield table
     ways = dict.fromkeys(
@@ -272,7 +266,8 @@ def _numbers(first: str, *titles: str) -> Table:
 
 
 def _figure(cell: Cell | PairCell) -> Text:
-    return _text(cell.text, _NOTED.get(cell.status, ""))
+    """With a sign, since a pipe has no colours."""
+    return _text(cell.text + _SIGNS.get(cell.status, ""), _NOTED.get(cell.status, ""))
 
 
 def _group(group: view.Group) -> Iterator[RenderableType]:
