@@ -14,7 +14,7 @@ from nodecheck.judge import figures as judged
 from nodecheck.judge.figures import Limits
 from nodecheck.profile import Figure as Promised
 from nodecheck.report.document import Report
-from nodecheck.report.text import number, plural, shown, size
+from nodecheck.report.text import number, plain, plural, shown, size
 
 COLUMNS = {
     "hbm.copy": "mem copy",
@@ -65,6 +65,8 @@ MOST_CARDS = 32
 MOST_CHARTS = 24
 MOST_ROWS = 600
 """Of one table; all of them stand in report.json."""
+_LONGEST_LINE = 20_000
+"""Characters of one line of the record; stacks of all ranks stand in one."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,9 @@ def disk_words(figure: Figure) -> str:
 def _shape(shape: str) -> str:
     """`8192³`, `2048 × 2048 × 13312`."""
     sides = shape.split("x")
-    return f"{sides[0]}³" if len(sides) == 3 and len(set(sides)) == 1 else " × ".join(sides)
+    if len(sides) != 3 or not all(side.isascii() and side.isdigit() for side in sides):
+        return shape
+    return f"{sides[0]}³" if len(set(sides)) == 1 else " × ".join(sides)
 
 
 def small_size(count: int) -> str:
@@ -328,8 +332,17 @@ class Figures:
         if name:
             return name
         if len(cards) > 4:
-            return plural(len(cards), "card")
+            return self.count(len(cards))
         return ", ".join(map(self.label, cards)) or "–"
+
+    def count(self, number_of_cards: int) -> str:
+        """`8 cards`; without any, the workers on the CPU are counted."""
+        return plural(number_of_cards, "card" if self._labels else "worker")
+
+    @property
+    def promises(self) -> bool:
+        """Whether the profile says anything of single cards."""
+        return any(beside.typical is not None for beside in self.beside)
 
     def status(self, figure: Figure) -> Status:
         return self._standing.get(id(figure), Status.skipped)
@@ -511,7 +524,7 @@ class Figures:
     def curves(self) -> tuple[Curve, ...]:
         found: dict[str, dict[tuple[str, str, int], dict[int, Figure]]] = {}
         for collective, figure in self._of_groups(".busbw"):
-            if not figure.at.size_bytes:
+            if figure.at.size_bytes is None or figure.at.size_bytes <= 0:
                 continue
             key = (figure.name, figure.at.dtype or "", len(figure.cards))
             by_size = found.setdefault(collective, {}).setdefault(key, {})
@@ -580,14 +593,15 @@ class Figures:
         for (name, stage), same in found.items():
             total = sum(check.compared for check in same)
             covered = [check.covered for check in same if check.covered is not None]
-            subject = {"card": "card", "pair": "pair", "group": "group"}[same[0].subject]
             subjects = {(check.cards, check.name) for check in same}
             rows.append(
                 CheckRow(
                     name,
                     self.where(same[0].cards, same[0].name)
                     if len(subjects) == 1
-                    else plural(len(subjects), subject),
+                    else self.count(len(subjects))
+                    if same[0].subject == "card"
+                    else plural(len(subjects), same[0].subject),
                     size(total) if stage == "memory" else f"{total:,} elements",
                     f"{min(covered):.1%}" if covered else "",
                     sum(check.wrong for check in same),
@@ -706,7 +720,7 @@ class Figures:
         lines += [f"{self.label(key)} bound to CPUs: {cpus}" for key, cpus in seen.bindings]
         lines += [f"left out for the time budget: {part}" for part in seen.dropped]
         lines.append(f"seconds in all: {seen.seconds:g}")
-        return tuple(lines)
+        return tuple(plain(line, _LONGEST_LINE) for line in lines)
 
     def _ran(self, run: StageRun) -> str:
         where = ", ".join(map(self.label, run.cards))

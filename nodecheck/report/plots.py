@@ -15,7 +15,7 @@ MOST_SERIES = 6
 """More than that nobody can tell apart."""
 
 _CURVE_HEIGHT = 230.0
-_LEFT, _RIGHT, _TOP, _FOOT = 46.0, 16.0, 12.0, 26.0
+_LEFT, _RIGHT, _TOP, _FOOT = 46.0, 24.0, 12.0, 26.0
 
 _BARS_WIDTH = 340.0
 _BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _ROW = 52.0, 84.0, 12.0, 19.0
