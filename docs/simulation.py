@@ -183,7 +183,10 @@ def page() -> Iterator[str]:
     healthy_fault = Fault("")
     yield _INTRODUCTION
     yield "## Healthy nodes\n"
-    yield f"{HEALTHY_RUNS} runs each, {DIFFERENT_RUNS} where cards differ. Otherwise only the readings vary; there, healthy"
+    yield (
+        f"{HEALTHY_RUNS} runs each, {DIFFERENT_RUNS} where cards differ. "
+        "Otherwise only the readings vary; there, healthy"
+    )
     yield "cards differ from one another by " + ", ".join(f"{percent(v)} ({k})" for k, v in BY_NATURE.items())
     yield "(standard deviations; an assumption, wider than anything published).\n"
     yield "| cards | rejected | warned | measured again | rejected, cards differ | warned, cards differ |"
@@ -258,7 +261,10 @@ when it was measured without pauses.
 _ONE_CARD = """
 A single card has no siblings: only the profile's limits tell, and they leave room for other drivers, slots and
 virtual machines (9 to 12 % below typical for the H200). Of two cards a slow one is warned of and not rejected for
-being slower than the other. A card that is slow in two kinds is named by each of them.
+being slower than the other.
+
+Where healthy cards lie apart by themselves, five deviations are as much as a slow card is behind: with 1 % between
+cards (an assumption), half of those that are 5 % slow in products cannot be told from the rest, and are not named.
 
 """
 
