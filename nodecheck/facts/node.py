@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, known, seen
+from nodecheck.facts.base import Absent, Fact, Maybe, Why, known, seen
 from nodecheck.facts.card import Card
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog
@@ -41,10 +41,27 @@ class Node(Fact):
     topology: Maybe[Topology] = seen("links", nvml="NVML", linux="sysfs")
     stack: Maybe[Stack] = seen("software", torch="the renter's interpreter")
     kernel_log: Maybe[KernelLog] = seen("kernel log", linux="/dev/kmsg, dmesg or journal")
-    measurements: Maybe[Measurements] = seen("figures under load", torch="workers in the renter's interpreter")
+    measurements: Maybe[Measurements] = seen(
+        "figures under load", torch="workers in the renter's interpreter"
+    )
     doors: tuple[Door, ...] = ()
 
     @property
     def known_cards(self) -> tuple[Card, ...]:
         """The cards, or none where they could not be listed (rules on `cards` itself tell the two apart)."""
         return self.cards if known(self.cards) else ()
+
+    def at(self, seconds: Maybe[float]) -> Maybe[datetime]:
+        """When, in UTC, it was so many seconds after boot: computed from `taken_at` and how long the machine had
+        been up by then. Off by the seconds that the run took, and by any time the machine was suspended."""
+        if isinstance(seconds, Absent):
+            return seconds
+        if isinstance(self.host, Absent):
+            return self.host
+        up = self.host.uptime_seconds
+        if isinstance(up, Absent):
+            return up
+        try:
+            return self.taken_at + timedelta(seconds=seconds - up)
+        except OverflowError:
+            return Absent(why=Why.failed, detail=f"{seconds} s after boot is no time of any calendar")

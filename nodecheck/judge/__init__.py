@@ -109,12 +109,18 @@ def _finding(rule: Rule, outcome: Outcome, profile: Profile, waived: str | None)
 
 
 def _verdict(findings: list[Finding], named: bool) -> tuple[Verdict, list[str]]:
-    """Precedence: fail > unknown (required) > warn > pass. What was waived does not count."""
+    """Precedence: fail > unknown (required) > warn > pass. What was waived counts as a warning at most."""
     counted = [finding for finding in findings if finding.waived is None]
     fails = [f for f in counted if f.status is Status.fail]
     holes = [f for f in counted if f.status is Status.unknown and f.required]
     warns = [f for f in counted if f.status is Status.warn]
-    reasons = [*_reasons(fails, counted), *_reasons(holes, counted), *_reasons(warns, counted)]
+    waived = [f for f in findings if f.waived is not None]
+    reasons = [
+        *_reasons(fails, counted),
+        *_reasons(holes, counted),
+        *_reasons(warns, counted),
+        *_reasons(waived, counted),
+    ]
     if not named:
         return Verdict.incomplete, ["The profile was only suggested; name what was rented.", *reasons]
     if fails:
@@ -123,7 +129,7 @@ def _verdict(findings: list[Finding], named: bool) -> tuple[Verdict, list[str]]:
         return Verdict.incomplete, ["Nothing at all could be confirmed.", *reasons]
     if holes:
         return Verdict.incomplete, reasons
-    if warns:
+    if warns or waived:
         return Verdict.accepted_with_warnings, reasons
     return Verdict.accepted, reasons
 
@@ -138,8 +144,9 @@ def _reasons(some: list[Finding], counted: list[Finding]) -> Iterator[str]:
         return _CAUSES.index(finding.cause) if finding.cause else len(_CAUSES)
 
     first = [f for f in sorted(some, key=order) if f.root is None]
-    for (finding_id, detail), group in groupby(first, key=lambda f: (f.id, f.detail)):
-        sentence = f"{finding_id} ({_subjects(list(group))}): {detail}"
+    for (finding_id, waived, detail), group in groupby(first, key=lambda f: (f.id, f.waived, f.detail)):
+        aside = "" if waived is None else f"set aside by waiver ({waived}): "
+        sentence = f"{finding_id} ({_subjects(list(group))}): {aside}{detail}"
         behind = sum(f.root == finding_id for f in counted)
         if behind:
             sentence += f" {behind} more follow{'s' if behind == 1 else ''} from it."
@@ -153,23 +160,32 @@ def _subjects(findings: list[Finding]) -> str:
 
 
 def _summary(verdict: Verdict, profile: Profile, node: Node, findings: list[Finding], named: bool) -> str:
-    counts = {status: sum(f.status is status for f in findings) for status in Status}
-    tail = ", ".join(
-        f"{counts[status]} {word}"
-        for status, word in (
-            (Status.fail, "failed"),
-            (Status.warn, "warned"),
-            (Status.unknown, "unknown"),
-            (Status.skipped, "skipped"),
-        )
-        if counts[status]
+    counted = [finding for finding in findings if finding.waived is None]
+    waived = len(findings) - len(counted)
+    passed, unknown, skipped = (
+        sum(f.status is status for f in counted) for status in (Status.passed, Status.unknown, Status.skipped)
     )
+    parts = [
+        f"{passed} checks passed",
+        _folded([f.id for f in counted if f.status is Status.fail], "problem"),
+        _folded([f.id for f in counted if f.status is Status.warn], "warning"),
+        f"{waived} set aside by waiver" if waived else "",
+        f"{unknown} unknown" if unknown else "",
+        f"{skipped} skipped" if skipped else "",
+    ]
     load = "; nothing was measured under load" if node.level == "quick" else ""
     guess = "" if named else " (only suggested: name what was rented with --profile)"
-    return (
-        f"{verdict.value} {profile.name}{guess} at level {node.level}: {counts[Status.passed]} checks passed"
-        f"{', ' + tail if tail else ''}{load}."
-    )
+    told = ", ".join(part for part in parts if part)
+    return f"{verdict.value} {profile.name}{guess} at level {node.level}: {told}{load}."
+
+
+def _folded(ids: list[str], noun: str) -> str:
+    """`5 problems (7 findings)`: one that shows on several cards or pairs is one problem."""
+    if not ids:
+        return ""
+    count = len(set(ids))
+    behind = "" if count == len(ids) else f" ({len(ids)} findings)"
+    return f"{count} {noun}{'' if count == 1 else 's'}{behind}"
 
 
 def _ledger(node: Node, findings: Iterable[Finding]) -> tuple[LedgerEntry, ...]:

@@ -23,7 +23,8 @@ subject (the node, a card, a pair of cards …) and one of five statuses:
 
 What was not seen is never a pass. An `unknown` of a *required* finding holds up the verdict (INCOMPLETE); one
 that is only *wanted* stands in the ledger of closed doors. A profile may move a finding from one to the other
-(`required = [...]`, `wanted = [...]`), and `--waive ID=reason` sets its warnings and failures aside, visibly.
+(`required = [...]`, `wanted = [...]`), and `--waive ID=reason` sets its warnings and failures aside, visibly:
+they then weigh no more than a warning.
 
 The verdict is the gravest of: REJECTED (a fail) · INCOMPLETE (a required unknown) · ACCEPTED WITH WARNINGS ·
 ACCEPTED.

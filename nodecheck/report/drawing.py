@@ -101,7 +101,7 @@ def drawing(report: Report) -> Drawing | None:
         return None
     frames, boxes = _stand(report, cards)
     foot = frames[0].y + frames[0].height
-    table = view.matrix(report.facts)
+    table = view.matrix(report.facts, report.profile)
     if isinstance(table, Absent) or len(cards) == 1:
         return Drawing(_WIDTH, foot + _TOP, frames, boxes, (), None)
     alike = table.uniform
@@ -112,14 +112,14 @@ def drawing(report: Report) -> Drawing | None:
             boxes[-1].x + boxes[-1].width - boxes[0].x,
             _BAR_HEIGHT,
             _bar_title(report.facts, alike),
-            _pair_kind(report.profile, alike),
+            _pair_kind(alike),
         )
         stubs = tuple(
             _stub(report.profile, card, box, bar, alike) for card, box in zip(cards, boxes, strict=True)
         )
         return Drawing(_WIDTH, bar.y + bar.height + _TOP, frames, boxes, stubs, bar)
     arcs = [
-        _arc(report.profile, table.rows[i][j], boxes[i], boxes[j], j - i, named=len(cards) <= 4)
+        _arc(table.rows[i][j], boxes[i], boxes[j], j - i, named=len(cards) <= 4)
         for i in range(len(cards))
         for j in range(i + 1, len(cards))
     ]
@@ -154,7 +154,7 @@ def _stand(report: Report, cards: tuple[Card, ...]) -> tuple[tuple[Frame, ...], 
                     _BOX_HEIGHT,
                     f"GPU {card.index}",
                     (_address(card), _links_up(card)),
-                    view.card_status(report.judgement, card.key),
+                    view.card_state(report.judgement, card.key).status,
                 )
             )
         x += inner + 3 * _GAP
@@ -194,15 +194,10 @@ def _bar_title(node: Node, alike: view.Cell) -> str:
     return f"NVSwitch ({plural(switches, 'device') if switches else 'hidden from here'}): {title}"
 
 
-def _pair_kind(profile: Profile, cell: view.Cell) -> Kind:
-    promised = profile.links
-    if cell.kind == "unknown":
-        return "unknown"
-    if promised is not None and promised.interconnect == "nvlink":
-        wanted = promised.links_per_pair
-        if cell.nvlinks == 0 or (wanted is not None and cell.nvlinks < wanted):
-            return "bad"
-    return "nvlink" if cell.kind == "nvlink" else "pcie"
+def _pair_kind(cell: view.Cell) -> Kind:
+    if cell.bad:
+        return "bad"
+    return "unknown" if cell.kind == "unknown" else "nvlink" if cell.kind == "nvlink" else "pcie"
 
 
 def _stub(profile: Profile, card: Card, box: Box, bar: Bar, alike: view.Cell) -> Line:
@@ -222,11 +217,11 @@ def _stub(profile: Profile, card: Card, box: Box, bar: Bar, alike: view.Cell) ->
     )
 
 
-def _arc(profile: Profile, cell: view.Cell, a: Box, b: Box, span: int, *, named: bool) -> Line:
+def _arc(cell: view.Cell, a: Box, b: Box, span: int, *, named: bool) -> Line:
     depth, reach, y = _depth(span), (b.middle - a.middle) / 2, a.foot
     return Line(
         f"M {a.middle:.1f} {y:.1f} A {reach:.1f} {depth:.1f} 0 0 0 {b.middle:.1f} {y:.1f}",
-        _pair_kind(profile, cell),
+        _pair_kind(cell),
         _thickness(cell.nvlinks),
         cell.text if named else "",
         (a.middle + b.middle) / 2,

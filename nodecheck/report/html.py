@@ -15,7 +15,7 @@ from nodecheck.report import figures, plots, view
 from nodecheck.report.document import Report
 from nodecheck.report.drawing import drawing
 from nodecheck.report.figures import Figures
-from nodecheck.report.text import number, plain, plural, shown, size
+from nodecheck.report.text import number, plain, plural, shown, size, spans
 
 TEMPLATE = "report.html.j2"
 _MOST_EVENTS = 200
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
         node=report.facts,
         profile=report.profile,
         drawing=drawing(report),
-        matrix=view.matrix(report.facts),
+        matrix=view.matrix(report.facts, report.profile),
         sections=view.sections(judgement),
         waived=view.waived(judgement),
         missed=view.missed(judgement),
@@ -63,7 +63,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(shown=shown, size=_size, plural=plural, number=number)
+    environment.filters.update(shown=shown, size=_size, plural=plural, number=number, ours=_ours)
     environment.globals.update(
         COLUMNS=figures.COLUMNS,
         LEVEL_WORDS=_LEVEL_WORDS,
@@ -88,6 +88,13 @@ def _finalize(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return plain(value) if isinstance(value, str) else shown(value)
+
+
+def _ours(text: str) -> Markup:
+    """One of our own texts, in which backticks mean code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if is_code else piece for piece, is_code in spans(text)
+    )
 
 
 def _size(value: Any) -> str:

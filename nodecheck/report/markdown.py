@@ -10,22 +10,25 @@ from nodecheck.judge import Finding, Status
 from nodecheck.report import figures, view
 from nodecheck.report.document import Report
 from nodecheck.report.figures import Figures
-from nodecheck.report.text import number, plain, shown
+from nodecheck.report.text import number, plain, shown, spans
 
-_HARMLESS = re.compile(r"""[\w()'"“”’.,:;?!/%=×–—·°…→+-]+""")
-"""The signs of words that may stand in Markdown as they are, unless they form one of these:"""
-_RISKY = re.compile(
+_ACTING = re.compile(
     r"""
-      //|^www\.                # becomes a link
-    | ^(?!\d\d:\d\d:\d\d\W?$).*:[\w+-]+:  # an emoji's name, but no time of day
-    | ^_|_$|__                 # emphasis
-    | ^[-+=]+$|^\d+[.)]$       # a list, a rule, a heading's underline
-    | [!%][\d"]|^GH-\d         # a merge request, a milestone, an issue
-    | ^[0-9a-f]{7,}$           # a commit
+      [a-z][a-z0-9+.-]*://\S+ | www\.\S+               # links
+    | \b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b  # a PCI address: `:ab:` and others in it are emojis
+    | (?<![\w.:+-])[\w.:+-]*:(?:100|1234|(?=[\w+-]*[a-z+]|-1:)[\w+-]+):(?:[\w.:+-]*[\w+-])?  # an emoji's name
+    | (?<![\w.+/-])[\w.+/-]*[@\#]\w(?:[\w./@\#-]*\w)?  # a mention, an address, an issue, a commit elsewhere
+    | [!&$]\d+ | [%~](?:\d[\w.]*|"[^"]*") | ~\w+ | \^\w+\#\d+ | \[\w+:[^\]\s]+\] | \bGH-\d+  # references
+    | (?<![\w-])[0-9a-f]{7,40}(?![\w-])                 # a commit
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+"""What forges look for in text that is already rendered, where no backslash helps: only code is left alone."""
+_MARKUP = re.compile(r"[\\`*\[\]<~$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])")
+_OPENING = re.compile(r"(?=[-+=>#])|\d{1,9}(?=[.)](?: |$))")
+"""What would begin a list, a heading, a quotation or a rule."""
 
+_MOST_REASONS = 40
 _MOST_PAIRED = 16
 """Cards whose pairs a ticket shows."""
 
@@ -39,20 +42,45 @@ def _lines(report: Report) -> Iterator[str]:
     judgement = report.judgement
     yield f"**{judgement.verdict.value}** {_prose(view.headline(judgement))}"
     yield ""
-    yield f"Rented as {_prose(report.profile.title)}. {_prose(view.basis(report))}"
+    yield f"{_prose(view.rented(report))} {_prose(view.basis(report))}"
     if report.interrupted:
         yield ""
         yield "The run was interrupted: what had not been asked by then is unknown."
+    if recording := view.recording(report):
+        yield ""
+        yield _prose(recording)
+    for unmet in view.unmet_waivers(report):
+        yield ""
+        yield f"{_code(f'--waive {unmet}')}: nothing to set aside."
+    if judgement.reasons:
+        yield ""
+        yield "## Why"
+        yield ""
+        for reason in judgement.reasons[:_MOST_REASONS]:
+            yield f"- {_prose(reason)}"
+        if len(judgement.reasons) > _MOST_REASONS:
+            yield f"- and {len(judgement.reasons) - _MOST_REASONS} more, below"
+    sources = view.Sources()
     for section in view.sections(judgement):
         yield ""
         yield f"## {section.title}"
         for group in section.groups:
-            yield from _group(group)
+            yield from _group(group, sources)
+        if section.behind:
+            yield ""
+        for behind in section.behind:
+            yield f"- {_prose(behind.sentence)}: {view.named(behind.ids, _code)}"
     if waived := view.waived(judgement):
         yield ""
         yield "## Set aside by waiver"
         for group in waived:
-            yield from _group(group)
+            yield from _group(group, sources)
+    if sources.listed:
+        yield ""
+        yield "## Sources"
+        yield ""
+        for number_, source in enumerate(sources.listed, 1):
+            yield f"- [{number_}] {_prose(source)}"
     yield from _node(report)
     measured = figures.of(report)
     if measured is not None:
@@ -69,19 +97,24 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield f"- nodecheck {_prose(report.tool.version)}, {report.created_at:%Y-%m-%d %H:%M:%S} UTC"
     if report.argv:
-        yield f"- command: {_code('nodecheck ' + ' '.join(report.argv))}"
+        yield "- command:"
+        yield ""
+        yield from _block("nodecheck " + " ".join(report.argv), indent="  ")
+        yield ""
     for name, digest in report.parts.items():
         if name not in ("report.html", "report.md"):
             yield f"- SHA-256 of {_code(name)}: {_code(digest)}"
 
 
-def _group(group: view.Group) -> Iterator[str]:
+def _group(group: view.Group, sources: view.Sources) -> Iterator[str]:
     first = group.first
     yield ""
-    yield f"### {view.STATUSES[first.status]}: {_prose(first.title)} ({_code(first.id)})"
+    yield f"### {view.STATUSES[first.status]}: {_ours(first.title)} ({_code(first.id)})"
     yield ""
     for row in group.rows:
-        yield f"- **{_prose(row.subjects)}**: {_prose(row.first.detail)}{_evidence(row.first)}"
+        yield f"- **{_prose(row.subjects)}**: {_prose(row.first.detail)}"
+        for line in _evidence(row.first, sources):
+            yield f"  - {line}"
     yield ""
     if first.waived is not None:
         yield f"Set aside: {_prose(first.waived)}"
@@ -90,26 +123,27 @@ def _group(group: view.Group) -> Iterator[str]:
         yield f"Follows from {_code(first.root)}; mend that first."
         return
     if first.meaning:
-        yield f"What it means: {_prose(first.meaning)}"
+        yield f"What it means: {_ours(first.meaning)}"
         yield ""
     if first.next_step:
         owner = f" (for {view.OWNERS[first.owner]} to mend)" if first.owner else ""
-        yield f"Next step{owner}: {_prose(first.next_step)}"
+        yield f"Next step{owner}: {_ours(first.next_step)}"
         yield ""
     if first.repeat:
-        yield f"See it again: {_code(first.repeat)}"
+        yield "See it again:"
+        yield ""
+        yield from _block(first.repeat)
 
 
-def _evidence(finding: Finding) -> str:
-    parts = []
-    if finding.observed is not None:
-        source = f" (read from {_prose(finding.observed_from)})"
-        parts.append(f"observed {_code(shown(finding.observed, finding.unit))}{source}")
-    if finding.expected is not None:
-        source = f" ({_prose(finding.expected_from)})" if finding.expected_from else ""
-        parts.append(f"expected {_code(shown(finding.expected, finding.unit))}{source}")
-    evidence = ", ".join(parts)
-    return f" {evidence[0].upper()}{evidence[1:]}." if parts else ""
+def _evidence(finding: Finding, sources: view.Sources) -> Iterator[str]:
+    for name, value, source in (
+        ("observed", finding.observed, finding.observed_from),
+        ("expected", finding.expected, finding.expected_from),
+    ):
+        if value is not None:
+            number_ = sources.number(source)
+            witness = f" [{number_}]" if number_ else f" ({_prose(source)})" if source else ""
+            yield f"{name} {_code(shown(value, finding.unit))}{witness}"
 
 
 def _node(report: Report) -> Iterator[str]:
@@ -136,34 +170,68 @@ def _node(report: Report) -> Iterator[str]:
     if isinstance(node.cards, Absent):
         yield f"Cards: {_prose(shown(node.cards))}"
         return
+    if not node.cards:
+        yield "Cards: none"
+        return
     yield from _table(
-        ("GPU", "PCI address", "name", "memory", "UUID", "serial", "state"),
+        (
+            "GPU",
+            "state",
+            "name",
+            "PCI address",
+            "memory",
+            "power limit",
+            "NVLinks up",
+            "PCIe, gen now of max",
+            "ECC",
+        ),
         (
             (
                 str(card.index),
-                _value(card.pci_address),
+                view.card_state(report.judgement, card.key).word,
                 _value(card.identity.name),
+                _value(card.pci_address),
                 _prose(shown(card.memory.total_bytes, "bytes")),
+                _prose(shown(card.power.limit_watts, "W")),
+                _value(card.active_links),
+                f"×{_value(card.pcie.width)}, gen {_value(card.pcie.generation)} of {_value(card.pcie.max_generation)}",
+                _value(card.health.ecc_enabled)
+                if isinstance(card.health.ecc_enabled, Absent)
+                else ("on" if card.health.ecc_enabled else "off"),
+            )
+            for card in node.cards
+        ),
+    )
+    yield ""
+    yield from _table(
+        ("GPU", "UUID", "serial", "board part", "VBIOS", "PCI id"),
+        (
+            (
+                str(card.index),
                 _value(card.uuid),
                 _value(card.identity.serial),
-                view.STATUSES[view.card_status(report.judgement, card.key)],
+                _value(card.identity.board_part),
+                _value(card.identity.vbios),
+                _value(card.identity.pci_id),
             )
             for card in node.cards
         ),
     )
     if len(node.cards) > 1:
         yield ""
-        links = view.matrix(node)
+        links = view.matrix(node, report.profile)
         if isinstance(links, Absent):
             yield f"Links: {_prose(shown(links))}"
-        else:
-            yield from _table(
-                ("", *links.labels),
-                (
-                    (label, *(cell.text for cell in row))
-                    for label, row in zip(links.labels, links.rows, strict=True)
-                ),
-            )
+            return
+        yield from _table(
+            ("", *links.labels),
+            (
+                (label, *(f"**{cell.marked}**" if cell.bad else cell.text for cell in row))
+                for label, row in zip(links.labels, links.rows, strict=True)
+            ),
+        )
+        yield ""
+        yield "; ".join(f"{sign}: {meaning}" for sign, meaning in view.legend(links))
 
 
 def _measurements(measured: Figures) -> Iterator[str]:
@@ -227,11 +295,14 @@ def _ledger(report: Report) -> Iterator[str]:
     opened = [_code(entry.door) for entry in ledger if entry.open is True]
     yield f"- open: {', '.join(opened) or 'nothing'}"
     for entry in ledger:
-        lost = ", ".join(_code(finding) for finding in entry.unknown_findings)
         if entry.open is True:
-            if lost:
-                yield f"- {_code(entry.door)}: open, and yet unknown: {lost}"
+            unseen = view.reasons_unseen(report.judgement, entry)
+            for finding in unseen[: view.MOST_IDS]:
+                yield f"- {_code(entry.door)}, open, and yet unknown: {_code(finding.id)}: {_prose(finding.detail)}"
+            if len(unseen) > view.MOST_IDS:
+                yield f"- {_code(entry.door)}, open, and yet unknown: {len(unseen) - view.MOST_IDS} more"
             continue
+        lost = view.named(entry.unknown_findings, _code)
         state = "closed" if entry.open is False else _prose(shown(entry.open))
         cost = f"; unknown by that: {lost}" if lost else ""
         yield f"- {_code(entry.door)}: {state}: {_prose(entry.detail)}{cost}"
@@ -239,10 +310,14 @@ def _ledger(report: Report) -> Iterator[str]:
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     head = tuple(head)
-    yield f"| {' | '.join(head)} |"
+    yield f"| {' | '.join(cell.replace('|', _PIPE) for cell in head)} |"
     yield f"|{' --- |' * len(head)}"
     for row in rows:
-        yield f"| {' | '.join(row)} |"
+        yield f"| {' | '.join(cell.replace('|', _PIPE) for cell in row)} |"
+
+
+_PIPE = "\\|"
+"""A pipe inside a cell, even in code."""
 
 
 def _value(value: object) -> str:
@@ -250,31 +325,51 @@ def _value(value: object) -> str:
 
 
 def _prose(text: str) -> str:
-    """The words of `text`; runs of words that Markdown or a forge could take for more stand in code spans."""
-    parts: list[str] = []
-    risky: list[str] = []
-    for word in plain(text).split(" "):
-        if _HARMLESS.fullmatch(word) and not _RISKY.search(word):
-            if risky:
-                parts.append(_code(" ".join(risky)))
-                risky = []
-            parts.append(word)
-        else:
-            risky.append(word)
-    if risky:
-        parts.append(_code(" ".join(risky)))
-    return " ".join(parts)
+    """`text` as text: nothing in it is markup, and what a forge would act on all the same stands in code."""
+    return _edged(_words(plain(text)))
+
+
+def _ours(text: str) -> str:
+    """One of our own texts, in which backticks mean code."""
+    return _edged("".join(_code(piece) if is_code else _words(piece) for piece, is_code in spans(text)))
+
+
+def _words(text: str) -> str:
+    made, done = "", 0
+    for acting in _ACTING.finditer(text):
+        made += _MARKUP.sub(r"\\\g<0>", text[done : acting.start()]) + _code(acting[0])
+        done = acting.end()
+    return made + _MARKUP.sub(r"\\\g<0>", text[done:])
+
+
+def _edged(made: str) -> str:
+    """Blanks at the ends would be lost or be markup; so would some signs at the beginning."""
+    if made.startswith(" "):
+        made = f"&#32;{made[1:]}"
+    if made.endswith(" "):
+        made = f"{made[:-1]}&#32;"
+    return _OPENING.sub(r"\g<0>\\", made, count=1) if _OPENING.match(made) else made
 
 
 def _code(text: str) -> str:
-    """A code span of `text`, to the letter. A pipe would end a table's cell even there and stands outside."""
-    return "&#124;".join(_span(piece) for piece in plain(text).split("|"))
-
-
-def _span(text: str) -> str:
+    """A code span of `text`, to the letter."""
+    text = plain(text)
     if not text.strip():
         return text
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
+    fence = "`" * (_longest_run(text) + 1)
     pad = " " if text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _block(text: str, indent: str = "") -> Iterator[str]:
+    """A command by itself, to be copied."""
+    text = plain(text)
+    fence = "`" * max(_longest_run(text) + 1, 3)
+    yield f"{indent}{fence}sh"
+    yield f"{indent}{text}"
+    yield f"{indent}{fence}"
+
+
+def _longest_run(text: str) -> int:
+    """Of backticks."""
+    return max((len(run) for run in re.findall("`+", text)), default=0)

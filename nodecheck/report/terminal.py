@@ -17,7 +17,7 @@ from nodecheck.report import document, figures, view
 from nodecheck.report.document import Report
 from nodecheck.report.figures import Cell, Figures, PairCell
 from nodecheck.report.folder import Written
-from nodecheck.report.text import number, plain, shown
+from nodecheck.report.text import number, plain, shown, unmarked
 
 _WIDEST = 120
 """Columns; longer lines are hard to read."""
@@ -37,6 +37,7 @@ _VERDICTS = {
 }
 _NOTED = {status: _STYLES[status] for status in (Status.warn, Status.fail)}
 _SIGNS = {Status.warn: "*", Status.fail: "!"}
+_MOST_REASONS = 12
 _MOST_PAIRED = 10
 """Cards whose pairs fit into 80 columns."""
 _MOST_SIZES = 5
@@ -62,6 +63,9 @@ def show(report: Report, *, quiet: bool = False, folder: Written | None = None) 
         sys.stdout.reconfigure(errors="backslashreplace")
     if quiet:
         print(plain(report.judgement.summary))
+        if folder is not None and sys.stderr is not None:
+            # Not on stdout, where a script reads the verdict.
+            print(f"nodecheck: the report lies in {plain(str(folder.path))}", file=sys.stderr)
         return
     console = _Console(file=sys.stdout)
     console.width = min(console.width, _WIDEST)
@@ -95,10 +99,20 @@ def _place(folder: Written | None) -> Iterator[RenderableType]:
 def _blocks(report: Report) -> Iterator[RenderableType]:
     judgement = report.judgement
     yield _line(judgement.summary, _VERDICTS[judgement.verdict])
-    yield _line(report.profile.title)
+    yield _line(view.rented(report))
     yield _line(view.basis(report), "dim")
     if report.interrupted:
         yield _line("The run was interrupted: what had not been asked by then is unknown.", "bold magenta")
+    if recording := view.recording(report):
+        yield _line(recording)
+    for unmet in view.unmet_waivers(report):
+        yield _line(f"--waive {unmet}: nothing to set aside.", "yellow")
+    if judgement.reasons:
+        yield _heading("Why")
+        for reason in judgement.reasons[:_MOST_REASONS]:
+            yield _line(f"- {reason}")
+        if len(judgement.reasons) > _MOST_REASONS:
+            yield _line(f"and {len(judgement.reasons) - _MOST_REASONS} more, below")
     yield _heading("Cards")
     yield _cards(report)
     if len(report.facts.known_cards) > 1:
@@ -110,14 +124,21 @@ def _blocks(report: Report) -> Iterator[RenderableType]:
         yield _line(f"Nothing was measured: {shown(measured)}.", "magenta")
     elif measured is not None:
         yield from _measurements(measured)
+    sources = view.Sources()
     for section in view.sections(judgement):
         yield _heading(section.title)
         for group in section.groups:
-            yield from _group(group)
+            yield from _group(group, sources)
+        for behind in section.behind:
+            yield _line(f"{behind.sentence}: {view.named(behind.ids)}.", "dim")
     if waived := view.waived(judgement):
         yield _heading("Set aside by waiver")
         for group in waived:
-            yield from _group(group)
+            yield from _group(group, sources)
+    if sources.listed:
+        yield _heading("Sources")
+        for number_, source in enumerate(sources.listed, 1):
+            yield _line(f"[{number_}] {source}", "dim")
     yield _heading("Doors to the node")
     yield from _ledger(judgement)
 
@@ -136,13 +157,13 @@ def _cards(report: Report) -> RenderableType:
         ("MiB", True),
         ("W", True),
         ("NVLinks", True),
-        ("PCIe gen", False),
+        ("PCIe lanes,\ngen now/max", False),
         ("°C", True),
         ("state", False),
     ):
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "name")
     for card in cards:
-        status = view.card_status(report.judgement, card.key)
+        state = view.card_state(report.judgement, card.key)
         table.add_row(
             str(card.index),
             _text(_short(card.pci_address)),
@@ -152,7 +173,7 @@ def _cards(report: Report) -> RenderableType:
             _text(_short(card.active_links)),
             _text(_pcie(card)),
             _text(_short(card.temperature.gpu_celsius)),
-            _text(view.STATUSES[status], _STYLES[status]),
+            Text(state.word, _STYLES[state.status]),
         )
     return table
 
@@ -173,7 +194,7 @@ def _short(value: object) -> str:
 
 
 def _links(report: Report) -> Iterator[RenderableType]:
-    table = view.matrix(report.facts)
+    table = view.matrix(report.facts, report.profile)
     if isinstance(table, Absent):
         yield _line(shown(table), by=2)
         return
@@ -182,7 +203,7 @@ def _links(report: Report) -> Iterator[RenderableType]:
     for label in table.labels:
         grid.add_column(label, no_wrap=True)
     for label, row in zip(table.labels, table.rows, strict=True):
-        grid.add_row(Text(label, "dim"), *(Text(cell.text, _LINKS[cell.kind]) for cell in row))
+        grid.add_row(Text(label, "dim"), *(_joined(cell) for cell in row))
     yield grid
     yield _line("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
 
@@ -270,17 +291,21 @@ def _figure(cell: Cell | PairCell) -> Text:
     return _text(cell.text + _SIGNS.get(cell.status, ""), _NOTED.get(cell.status, ""))
 
 
-def _group(group: view.Group) -> Iterator[RenderableType]:
+def _joined(cell: view.Cell) -> Text:
+    return Text(cell.marked, "bold red" if cell.bad else _LINKS[cell.kind])
+
+
+def _group(group: view.Group, sources: view.Sources) -> Iterator[RenderableType]:
     first = group.first
     line = Text(f"{view.STATUSES[first.status]:8}", _STYLES[first.status])
-    line.append(plain(first.title), "bold")
+    line.append(unmarked(first.title), "bold")
     line.append(f"  {plain(first.id)}", "dim")
     if first.owner is not None:
         line.append(f"  for {view.OWNERS[first.owner]} to mend", "dim")
     yield _Indented(line, 0)
     for row in group.rows:
         yield _line(f"{row.subjects}: {row.first.detail}", by=2)
-        yield from _evidence(row.first)
+        yield from _evidence(row.first, sources)
     if first.waived is not None:
         yield _line(f"Set aside: {first.waived}", by=2)
         return
@@ -289,19 +314,21 @@ def _group(group: view.Group) -> Iterator[RenderableType]:
         return
     for title, words in (("Means", first.meaning), ("Next", first.next_step)):
         if words:
-            yield _line(f"{title}: {words}", by=2)
+            yield _line(f"{title}: {unmarked(words)}", by=2)
     if first.repeat:
         yield _Whole(f"  Again: {first.repeat}")
 
 
-def _evidence(finding: Finding) -> Iterator[RenderableType]:
+def _evidence(finding: Finding, sources: view.Sources) -> Iterator[RenderableType]:
     for name, value, source in (
         ("observed", finding.observed, finding.observed_from),
         ("expected", finding.expected, finding.expected_from),
     ):
         if value is not None:
             line = Text(f"{name} {shown(value, finding.unit)}")
-            if source:
+            if number_ := sources.number(source):
+                line.append(f"  [{number_}]", "dim")
+            elif source:
                 line.append(f"  ({plain(source)})", "dim")
             yield _Indented(line, 4)
 
@@ -316,9 +343,14 @@ def _ledger(judgement: Judgement) -> Iterator[RenderableType]:
             line = Text(f"{plain(entry.door)}: {state}", "magenta")
             line.append(f": {plain(entry.detail)}", "default")
             yield _Indented(line, 0)
-        if entry.unknown_findings:
-            where = f"{entry.door}: " if entry.open is True else ""
-            yield _line(f"{where}unknown: {', '.join(entry.unknown_findings)}", "dim", by=2)
+            if entry.unknown_findings:
+                yield _line(f"unknown: {view.named(entry.unknown_findings)}", "dim", by=2)
+            continue
+        unseen = view.reasons_unseen(judgement, entry)
+        for finding in unseen[: view.MOST_IDS]:
+            yield _line(f"{entry.door}, open, and yet unknown: {finding.id}: {finding.detail}", "dim")
+        if len(unseen) > view.MOST_IDS:
+            yield _line(f"{entry.door}, open, and yet unknown: {len(unseen) - view.MOST_IDS} more", "dim")
 
 
 class _Indented:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from nodecheck.facts import Absent, Fact
@@ -63,3 +65,15 @@ def number(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def spans(text: str) -> Iterator[tuple[str, bool]]:
+    """One of our own texts in pieces, each with whether it stands between backticks, which means code."""
+    for place, piece in enumerate(re.split(r"`([^`]+)`", plain(text))):
+        if piece:
+            yield piece, place % 2 == 1
+
+
+def unmarked(text: str) -> str:
+    """One of our own texts without the backticks around code."""
+    return "".join(piece for piece, _ in spans(text))

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from nodecheck.facts import Absent, Maybe, Node, known
-from nodecheck.judge import Cause, Finding, Judgement, Owner, Status
-from nodecheck.profile import Profile
+from nodecheck.judge import Cause, Finding, Judgement, LedgerEntry, Owner, Status
+from nodecheck.profile import NO_PROFILE, Profile
 from nodecheck.report.document import Report
 from nodecheck.report.text import plural, shown
 
@@ -70,11 +70,30 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """What could not be seen because of one finding: said in a line, not in a block each."""
+
+    root: str
+    groups: tuple[Group, ...]
+
+    @property
+    def sentence(self) -> str:
+        count = sum(len(group.findings) for group in self.groups)
+        follow = "finding follows" if count == 1 else "findings follow"
+        return f"{count} {follow} from {self.root} and could not be seen"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(group.first.id for group in self.groups))
+
+
+@dataclass(frozen=True)
 class Section:
-    """Everything of one cause, the gravest first."""
+    """Everything of one cause with what follows from it: the roots first, the gravest before the others."""
 
     cause: Cause
     groups: tuple[Group, ...]
+    behind: tuple[Behind, ...]
 
     @property
     def title(self) -> str:
@@ -82,23 +101,82 @@ class Section:
 
 
 def sections(judgement: Judgement) -> tuple[Section, ...]:
-    """Warnings, failures and unknowns that hold up the verdict, by cause; without what was waived."""
-    counted = [
+    """Warnings, failures and unknowns that hold up the verdict, by cause; without what was waived.
+
+    The cause with the gravest finding comes first. What follows from a finding stands in that one's section.
+    """
+    counted = _counted(judgement)
+    roots = _roots(judgement)
+    unseen: dict[str, list[Finding]] = {}
+    for finding in judgement.findings:
+        if (root := _hidden_by(finding, roots)) is not None:
+            unseen.setdefault(root.id, []).append(finding)
+    made = []
+    for cause in CAUSES:
+        own = [f for f in counted if _hidden_by(f, roots) is None and _way(f, roots)[-1].cause is cause]
+        if own:
+            groups = sorted(_groups(own), key=lambda g: (len(_way(g.first, roots)), _gravity(g.first)))
+            ids = (id for id in unseen if _way(roots[id], roots)[-1].cause is cause)
+            made.append(Section(cause, tuple(groups), tuple(Behind(id, _groups(unseen[id])) for id in ids)))
+    return tuple(sorted(made, key=lambda section: min(_gravity(group.first) for group in section.groups)))
+
+
+def _counted(judgement: Judgement) -> list[Finding]:
+    return [
         f
         for f in judgement.findings
         if f.waived is None
         and (f.status in (Status.fail, Status.warn) or (f.status is Status.unknown and f.required))
     ]
-    return tuple(
-        Section(cause, tuple(sorted(_groups(of_cause), key=_gravity)))
-        for cause in CAUSES
-        if (of_cause := [f for f in counted if f.cause is cause])
-    )
+
+
+def _roots(judgement: Judgement) -> dict[str, Finding]:
+    """What other findings may follow from: the gravest finding of each id."""
+    return {f.id: f for f in sorted(_counted(judgement), key=_gravity, reverse=True)}
+
+
+def _way(finding: Finding, roots: dict[str, Finding]) -> list[Finding]:
+    """From the finding to what it follows from at last."""
+    way = [finding]
+    while (before := roots.get(way[-1].root or "")) is not None and before not in way:
+        way.append(before)
+    return way
+
+
+def _hidden_by(finding: Finding, roots: dict[str, Finding]) -> Finding | None:
+    """For an unknown that follows from another finding: the nearest of these that has a block of its own."""
+    if finding.status is not Status.unknown:
+        return None
+    return next((f for f in _way(finding, roots)[1:] if _hidden_by(f, roots) is None), None)
 
 
 def missed(judgement: Judgement) -> tuple[Group, ...]:
-    """What was not seen and is only wanted, so that it does not hold up the verdict."""
-    return _groups(f for f in judgement.findings if f.status is Status.unknown and not f.required)
+    """What was not seen and is only wanted, so that it does not hold up the verdict; by itself alone."""
+    roots = _roots(judgement)
+    return _groups(
+        f
+        for f in judgement.findings
+        if f.status is Status.unknown and not f.required and _hidden_by(f, roots) is None
+    )
+
+
+MOST_IDS = 6
+"""Ids named in one line; more of them are counted."""
+
+
+def named(ids: Iterable[str], sign: Callable[[str], str] = str) -> str:
+    """`a, b, c and 51 more`; `sign` is what a form does with an id."""
+    every = tuple(ids)
+    more = f" and {len(every) - MOST_IDS} more" if len(every) > MOST_IDS else ""
+    return ", ".join(sign(id) for id in every[:MOST_IDS]) + more
+
+
+def reasons_unseen(judgement: Judgement, entry: LedgerEntry) -> tuple[Finding, ...]:
+    """What an open door did not show all the same, where no other place of the report says why."""
+    if entry.open is not True:
+        return ()
+    groups = (group.first for group in missed(judgement))
+    return tuple(f for f in groups if f.door == entry.door and f.id in entry.unknown_findings)
 
 
 def waived(judgement: Judgement) -> tuple[Group, ...]:
@@ -118,21 +196,41 @@ def count(judgement: Judgement, status: Status) -> int:
     return sum(f.status is status for f in judgement.findings)
 
 
-def card_status(judgement: Judgement, key: str) -> Status:
-    """The gravest status on this card and its pairs.
+@dataclass(frozen=True)
+class State:
+    """How a card stands, in a word, and the status whose colour the word has."""
 
-    Left out: what was waived, unknowns that were only wanted, and what a pair suffers from its other card.
+    word: str
+    status: Status
+
+
+def card_state(judgement: Judgement, key: str) -> State:
+    """The gravest status on this card and its pairs; WAIVED where only what was set aside speaks against it.
+
+    Left out: unknowns that were only wanted, and what a pair suffers from its other card.
     """
+    about = [f for f in judgement.findings if key in f.subject.key.split("+")]
     found = {
         f.status
-        for f in judgement.findings
-        if key in f.subject.key.split("+")
-        and f.waived is None
+        for f in about
+        if f.waived is None
         and (f.status is not Status.unknown or f.required)
         and (f.subject.kind == "card" or f.root is None)
     }
-    gravest = (Status.fail, Status.unknown, Status.warn, Status.passed)
-    return next((status for status in gravest if status in found), Status.skipped)
+    gravest = (Status.fail, Status.unknown, Status.warn)
+    for status in gravest:
+        if status in found:
+            return State(STATUSES[status], status)
+    if any(f.waived is not None for f in about):
+        return State("WAIVED", Status.warn)
+    status = Status.passed if Status.passed in found else Status.skipped
+    return State(STATUSES[status], status)
+
+
+def unmet_waivers(report: Report) -> tuple[str, ...]:
+    """Ids of waivers that had nothing to set aside."""
+    met = {f.id for f in report.judgement.findings if f.waived is not None}
+    return tuple(id for id in report.waivers if id not in met)
 
 
 @dataclass(frozen=True)
@@ -145,6 +243,13 @@ class Cell:
     nvlinks: int
     note: str
     """The whole observation, in words."""
+    bad: bool = False
+    """Less than the profile promises."""
+
+    @property
+    def marked(self) -> str:
+        """The text, with a sign that needs no colour where it is less than promised."""
+        return f"{self.text}!" if self.bad else self.text
 
 
 @dataclass(frozen=True)
@@ -161,14 +266,15 @@ class Matrix:
         return next(iter(cells.values())) if len(cells) == 1 else None
 
 
-def matrix(node: Node) -> Maybe[Matrix]:
-    """How the cards are joined, or why that is not known."""
+def matrix(node: Node, profile: Profile) -> Maybe[Matrix]:
+    """How the cards are joined, or why that is not known; judged by what the profile says of every pair."""
     if isinstance(node.topology, Absent):
         return node.topology
     if isinstance(node.cards, Absent):
         return node.cards
     if isinstance(node.topology.pairs, Absent):
         return node.topology.pairs
+    least = _promised(profile)
     pairs = {frozenset((pair.a, pair.b)): pair for pair in node.topology.pairs}
     rows = []
     for row in node.cards:
@@ -186,13 +292,19 @@ def matrix(node: Node) -> Maybe[Matrix]:
             p2p = f"P2P read {shown(pair.p2p_read)}, write {shown(pair.p2p_write)}"
             note = f"{names}: {shown(pair.nvlinks)} NVLinks, PCIe {shown(pair.distance)}, {p2p}"
             if nvlinks:
-                cells.append(Cell(f"NV{nvlinks}", "nvlink", nvlinks, note))
+                cells.append(Cell(f"NV{nvlinks}", "nvlink", nvlinks, note, nvlinks < least))
             elif isinstance(pair.distance, Absent) or isinstance(pair.nvlinks, Absent):
                 cells.append(Cell("?", "unknown", 0, note))
             else:
-                cells.append(Cell(pair.distance, "pcie", 0, note))
+                cells.append(Cell(pair.distance, "pcie", 0, note, least > 0))
         rows.append(tuple(cells))
     return Matrix(tuple(f"GPU{card.index}" for card in node.cards), tuple(rows))
+
+
+def _promised(profile: Profile) -> int:
+    """NVLinks that join every pair, at least."""
+    links = profile.links
+    return links.links_per_pair or 1 if links is not None and links.interconnect == "nvlink" else 0
 
 
 LEGEND: dict[str, str] = {
@@ -204,6 +316,7 @@ LEGEND: dict[str, str] = {
     "NODE": "between host bridges of one NUMA node",
     "SYS": "between NUMA nodes",
     "?": "not seen",
+    "!": "less than the profile promises",
 }
 
 
@@ -214,13 +327,40 @@ def legend(table: Matrix) -> tuple[tuple[str, str], ...]:
         for row in table.rows
         for cell in row
         if cell.kind != "self"
-    }
+    } | {"!" for row in table.rows for cell in row if cell.bad}
     return tuple((sign, meaning) for sign, meaning in LEGEND.items() if sign in used)
 
 
 def headline(judgement: Judgement) -> str:
     """The summary without the verdict's own words, for where these stand before it."""
     return judgement.summary.removeprefix(judgement.verdict.value).strip()
+
+
+def rented(report: Report) -> str:
+    """What the node was held against, in one sentence."""
+    profile = report.profile
+    if profile.name == NO_PROFILE.name:
+        return "No profile was named, and none fits: nothing is promised, nothing is accepted."
+    guess = "" if report.judgement.named else ", which was only suggested, not named by the renter"
+    return f"Held against the profile {profile.name}{guess}: {profile.title}."
+
+
+def recording(report: Report) -> str:
+    """Where the facts come from, if not from the machine that nodecheck ran on; else nothing."""
+    words = report.argv
+    for word, after in zip(words, (*words[1:], ""), strict=False):
+        option, equals, path = word.partition("=")
+        if option == "--from":
+            return (
+                f"The facts come from a recording ({path if equals else after}), not from the machine itself."
+            )
+    return ""
+
+
+def wall_clock(node: Node, seconds: Maybe[float]) -> str:
+    """Seconds since boot as a time of day, or nothing where that cannot be computed."""
+    when = node.at(seconds)
+    return "" if isinstance(when, Absent) else f"{when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def basis(report: Report) -> str:
@@ -280,9 +420,8 @@ def _together(findings: Iterable[Finding], alike: Callable[[Finding], Hashable])
     return tuple(Group(tuple(same)) for same in groups.values())
 
 
-def _gravity(group: Group) -> tuple[bool, int]:
-    order = (Status.fail, Status.unknown, Status.warn)
-    return group.follows, order.index(group.first.status)
+def _gravity(finding: Finding) -> int:
+    return (Status.fail, Status.unknown, Status.warn).index(finding.status)
 
 
 def witnesses(profile: Profile) -> tuple[tuple[str, str], ...]:
@@ -296,3 +435,20 @@ def witnesses(profile: Profile) -> tuple[tuple[str, str], ...]:
     return tuple(
         (title, witness) for title, part in parts if part is not None for witness in part.statements()
     )
+
+
+class Sources:
+    """Witnesses too long to stand beside their values: they get a number each, and are listed once."""
+
+    _LONGEST = 48
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+
+    def number(self, source: str) -> int | None:
+        """The number of a long one, from 1; None where it is short."""
+        if len(source) <= self._LONGEST:
+            return None
+        if source not in self.listed:
+            self.listed.append(source)
+        return self.listed.index(source) + 1

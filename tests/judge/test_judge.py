@@ -120,10 +120,23 @@ def test_nothing_seen_is_nothing_accepted() -> None:
 def test_a_waived_failure_is_shown_and_does_not_count() -> None:
     node = faulty("h200x4", {"cards.0.health.row_remap_pending": True})
     judgement = judge(node, profile("h200x4"), {"health.row_remap_pending": "reset is booked for Monday"})
-    assert judgement.verdict is Verdict.accepted
+    assert judgement.verdict is Verdict.accepted_with_warnings
+    assert "1 set aside by waiver" in judgement.summary
+    assert "problem" not in judgement.summary
+    (reason,) = judgement.reasons
+    assert reason.startswith("health.row_remap_pending (GPU 0 (0000:18:00.0)): set aside by waiver (reset is")
     (failed,) = [f for f in judgement.findings if f.status is Status.fail]
     assert failed.waived == "reset is booked for Monday"
     assert all(f.waived is None for f in judgement.findings if f.status is not Status.fail)
+
+
+def test_a_waiver_lifts_no_other_trouble() -> None:
+    faults = {"cards.0.health.row_remap_pending": True, "cards.1.power.limit_watts": 300.0}
+    judgement = judge(faulty("h200x4", faults), profile("h200x4"), {"health.row_remap_pending": "booked"})
+    assert judgement.verdict is Verdict.rejected
+    assert "1 problem, 1 set aside by waiver" in judgement.summary
+    unmet = judge(healthy("h200x4"), profile("h200x4"), {"health.row_remap_pending": "booked"})
+    assert unmet.verdict is Verdict.accepted
 
 
 def test_a_waiver_never_makes_the_unseen_seen() -> None:
@@ -241,6 +254,13 @@ def test_the_summary_names_profile_level_and_counts() -> None:
     summary = judge(faulty("h200x4", {"cards.0.memory.total_bytes": DENIED}), profile("h200x4")).summary
     assert summary.startswith("INCOMPLETE h200x4 at level quick: ")
     assert "1 unknown" in summary and "nothing was measured under load" in summary
+
+
+def test_what_shows_on_several_cards_is_one_problem() -> None:
+    faults = {"cards.*.health.row_remap_pending": True, "cards.1.power.limit_watts": 300.0}
+    assert ", 2 problems (5 findings), " in judge(faulty("h200x4", faults), profile("h200x4")).summary
+    faults = {"cards.*.modes.compute": "exclusive_process"}
+    assert ", 1 warning (4 findings), " in judge(faulty("h200x4", faults), profile("h200x4")).summary
 
 
 # Purity

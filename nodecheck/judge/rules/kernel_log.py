@@ -15,6 +15,8 @@ from nodecheck.profile import Profile
 MANY_CORRECTED = 1000
 """Corrected errors that are worth a warning; a few are normal on any machine. Our own bound."""
 
+_LONGEST_QUOTED = 160
+
 SETTLED_SECONDS = 600.0
 """Network ports go down and up while a machine starts; after this they should stay up. Our own bound."""
 
@@ -54,7 +56,23 @@ class _Look:
 
     @property
     def told(self) -> str:
-        return _told(self.event)
+        """How often and when; the line itself is what the outcome has observed."""
+        first, last = self.event.first_seconds, self.event.last_seconds
+        often = "once" if self.event.count == 1 else f"{self.event.count} times"
+        if isinstance(first, Absent) or isinstance(last, Absent):
+            return f"seen {often}"
+        return f"seen {often}, " + " to ".join(dict.fromkeys((self._when(first), self._when(last))))
+
+    @property
+    def quoted(self) -> str:
+        """The line, cut where it is long, and how often and when it was seen."""
+        text = self.event.text
+        return f"“{text if len(text) <= _LONGEST_QUOTED else f'{text[:_LONGEST_QUOTED]}…'}” ({self.told})"
+
+    def _when(self, seconds: float) -> str:
+        when = self.node.at(seconds)
+        computed = "" if isinstance(when, Absent) else f" (computed: {when:%Y-%m-%d %H:%M:%S} UTC)"
+        return f"{seconds:.0f} s after boot{computed}"
 
 
 _Say = Callable[[_Look], Outcome | None]
@@ -107,7 +125,7 @@ def _judged(looks: list[_Look], log: KernelLog, nothing: str, say: _Say) -> Iter
         subject = of_card(look.card) if look.card else NODE
         yield replace(outcome, subject=subject, observed=look.event.text, observed_from=source)
     if len(mentioned) == len(looks):
-        also = "".join(f" Mentioned only: {look.told}." for look in mentioned[:3])
+        also = "".join(f" Mentioned only: {look.quoted}." for look in mentioned[:3])
         more = f" And {len(mentioned) - 3} more of the kind." if len(mentioned) > 3 else ""
         yield passed(f"{nothing} {_extent(log)}.{also}{more}", observed=len(mentioned), observed_from=source)
 
@@ -119,14 +137,6 @@ def _extent(log: KernelLog) -> str:
     if isinstance(log.first_line_seconds, Absent):
         return left
     return f"{left} (from {log.first_line_seconds:.0f} s after boot on)"
-
-
-def _told(event: LogEvent) -> str:
-    when = "once" if event.count == 1 else f"{event.count} times"
-    if not isinstance(event.first_seconds, Absent) and not isinstance(event.last_seconds, Absent):
-        first, last = f"{event.first_seconds:.0f}", f"{event.last_seconds:.0f}"
-        when += f", {first} s after boot" if first == last else f", {first} s to {last} s after boot"
-    return f"“{event.text[:160]}” ({when})"
 
 
 def _without_cards(profile: Profile) -> str:
@@ -201,7 +211,7 @@ def _xid(look: _Look) -> Outcome | None:
     # The Xids of NVLink 5 say themselves whether they are fatal.
     grave = entry.gravity == "fail" and look.event.severity != "non_fatal"
     return (fail if grave else warn)(
-        f"Xid {code} ({entry.name}): {entry.meaning} {look.told}.",
+        f"Xid {code} ({entry.name}): {entry.meaning} It was {look.told}.",
         cause=entry.cause,
         owner=entry.owner,
         next_step=entry.next_step,
@@ -244,7 +254,11 @@ def _sxid(look: _Look) -> Outcome | None:
     code, severity = look.event.code, look.event.severity
     entry = sxids().get(code) if code is not None else None
     words = {"next_step": entry.next_step if entry else "", "expected_from": SXID_SOURCE}
-    said = f"SXid {code} ({entry.name}): {entry.meaning}" if entry else f"SXid {code} is not in the table:"
+    said = (
+        f"SXid {code} ({entry.name}): {entry.meaning} It was"
+        if entry
+        else f"SXid {code} is not in the table:"
+    )
     if severity == "fatal" or (severity is None and entry and entry.gravity == "fail"):
         return fail(f"{said} {look.told}.", **words)
     if entry and entry.gravity == "ignore":

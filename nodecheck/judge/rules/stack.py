@@ -188,7 +188,7 @@ def torch_present(look: Look) -> Iterator[Outcome]:
             yield skipped(f"There is no torch in {place}, and {look.profile.name} asks for none.")
     elif torch.why is Why.failed and known(where):
         yield fail(
-            f"`import torch` breaks in {place}: {torch.detail}.",
+            f"Importing torch breaks in {place}: {torch.detail}.",
             observed="import fails",
             observed_from=source,
             next_step="Reinstall PyTorch, or install what the message says is missing.",
@@ -425,7 +425,7 @@ def torch_duplicates(look: Look) -> Iterator[Outcome]:
     fails="torch sees fewer, and no variable explains it",
     cause=Cause.faulty,
     owner=Owner.provider,
-    meaning="Programs get fewer cards than the node has.",
+    meaning="Programs get other cards than the driver lists: too few of them, or some that it does not answer for.",
     next_step="Look at stack.cuda_init and stack.context for the error; send both to the provider.",
     repeat="python3 -c 'import torch; print(torch.cuda.device_count())'; nvidia-smi -L; env | grep VISIBLE_DEVICES",
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from nodecheck.facts import Absent, Card, Host, Maybe, Node, Topology, Why, known
 from nodecheck.facts.card import Link
-from nodecheck.facts.topology import Adapter, Pair, PciDevice
+from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
 from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
 from nodecheck.judge.rule import (
     Look,
@@ -253,7 +253,12 @@ def disabled_by_driver(node: Node, profile: Profile) -> Iterator[Outcome]:
     elif not disabled:
         yield passed("Not set.", observed=False)
     elif wanted:
-        yield fail("NvLinkDisable is set.", observed=True, expected=False, expected_from=wanted.stated_by("interconnect").witness)
+        yield fail(
+            "NvLinkDisable is set.",
+            observed=True,
+            expected=False,
+            expected_from=wanted.stated_by("interconnect").witness,
+        )
     else:
         yield passed("NvLinkDisable is set; the profile promises no NVLink.", observed=True)
 
@@ -333,6 +338,16 @@ def pairs_nvlink(node: Node, profile: Profile) -> Iterator[Outcome]:
             yield _bridged(card, pairs, spec, profile)
 
 
+_WAYS: dict[Distance, str] = {
+    "internal": "over one board",
+    "PIX": "through one bridge (PIX)",
+    "PXB": "through several bridges (PXB)",
+    "PHB": "through the CPU's host bridge (PHB)",
+    "NODE": "from one host bridge to another of the same NUMA node (NODE)",
+    "SYS": "from one NUMA node to another (SYS)",
+}
+
+
 def _joined(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     least = spec.links_per_pair or 1
     words: dict[str, Any] = {
@@ -345,8 +360,10 @@ def _joined(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     words["observed"] = pair.nvlinks
     if pair.nvlinks < least:
         said = "No NVLink joins them" if not pair.nvlinks else f"{pair.nvlinks} NVLinks join them"
-        where = f"; on PCIe they are {pair.distance} apart" if known(pair.distance) else ""
-        return fail(f"{said}{where}.", subject=subject, **words)
+        way = (
+            "" if isinstance(pair.distance, Absent) else f"; over PCIe their data goes {_WAYS[pair.distance]}"
+        )
+        return fail(f"{said}{way}.", subject=subject, **words)
     if known(pair.p2p_nvlink) and pair.p2p_nvlink != "ok":
         return fail(f"The links are there and cannot be used: {pair.p2p_nvlink}.", subject=subject, **words)
     return passed("", subject=subject, **words)
@@ -444,7 +461,11 @@ def _reached(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     told = f"read {pair.p2p_read}, write {pair.p2p_write}"
     if known(pair.p2p_atomics):
         told += f", atomics {pair.p2p_atomics}"
-    words: dict[str, Any] = {"subject": subject, "observed": told, "expected_from": spec.stated_by("peer_to_peer").witness}
+    words: dict[str, Any] = {
+        "subject": subject,
+        "observed": told,
+        "expected_from": spec.stated_by("peer_to_peer").witness,
+    }
     if pair.p2p_read == pair.p2p_write == "ok":
         return passed("", expected="ok", **words)
     if not spec.peer_to_peer:
