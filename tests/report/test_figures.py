@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,15 @@ from nodecheck.report.figures import Figures
 from nodecheck.report.text import number, plain
 from tests import healthy
 from tests.report.hostile import ATTACKS, plant
-from tests.report.test_hostile import DANGEROUS_ATTRIBUTES, DANGEROUS_TAGS, Page, check_terminal, texts
+from tests.report.test_hostile import (
+    BROWSER,
+    DANGEROUS_ATTRIBUTES,
+    DANGEROUS_TAGS,
+    Page,
+    browse,
+    check_terminal,
+    texts,
+)
 
 FORMS = ("terminal", "html", "md")
 
@@ -327,6 +336,18 @@ def test_hostile_text_of_the_measurements_stays_text(everything: bool) -> None:
     markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     tokens = [[token.type for token in markdown.parse(render(one, "md"))] for one in (made, like)]
     assert tokens[0] == tokens[1]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_in_a_real_browser_the_measurements_are_the_same_page(tmp_path: Path) -> None:
+    page = render(poisoned(BROKEN, ATTACKS, everything=False), "html")
+    page, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    assert count == 1  # escaping alone must hold
+    file = tmp_path / "report.html"
+    file.write_text(page)
+    seen = Page(browse(file, tmp_path / "profile"))
+    assert sorted(seen.tags) == sorted(Page(page).tags)
+    assert seen.title == Page(page).title
 
 
 # Figures of any size.
