@@ -26,8 +26,8 @@ FAULTY_RUNS = 300
 """All of 300 is more than 99 % with the same confidence."""
 
 BY_NATURE = {"hbm": 0.003, "gemm": 0.01, "host": 0.005}
-"""Standard deviation between healthy cards of one model, as a share: an assumption, far above what is published (host
-links of one board within 0.1 of 55 GB/s)."""
+"""Standard deviation between healthy cards of one model, as a share. Assumed: only one card could be measured. What is
+published is closer for host links (those of one board within 0.1 of 55 GB/s); for the others nothing was found."""
 DIPS, DEEPEST = 1 / 6, 686 / 796
 """One of six readings of the 8192³ product fell into the moment when the power limit pulls the clock down."""
 
@@ -188,7 +188,7 @@ def page() -> Iterator[str]:
         "Otherwise only the readings vary; there, healthy"
     )
     yield "cards differ from one another by " + ", ".join(f"{percent(v)} ({k})" for k, v in BY_NATURE.items())
-    yield "(standard deviations; an assumption, wider than anything published).\n"
+    yield "(standard deviations; assumed, as only one card could be measured).\n"
     yield "| cards | rejected | warned | measured again | rejected, cards differ | warned, cards differ |"
     yield "|---|---|---|---|---|---|"
     for count in COUNTS:
@@ -200,6 +200,7 @@ def page() -> Iterator[str]:
             f"| {percent(rate(*differ, lambda r: r.warned, True))} |"
         )
     yield f"\nNone of {HEALTHY_RUNS} means less than {300 / HEALTHY_RUNS:.3f} % with a confidence of 95 %.\n"
+    yield _WHAT_IT_DOES_NOT_SAY
     yield "## One slow card\n"
     yield f"How often the card is named, by a warning or a failure about it; {FAULTY_RUNS} runs each.\n"
     yield "| slower | in | 1 card | 2 cards | 4 cards | 8 cards | 8 cards, which differ | rejected, of 8 |"
@@ -249,13 +250,19 @@ does, and judges them with the functions that judge real nodes (`nodecheck/judge
 ## The readings
 
 Standard deviations from one process to the next, as shares of the figure: the range of six fresh processes on one
-H200 (2026-11-30) divided by 2.53. Pairs and collectives could not be measured there; theirs are taken from published
-spreads of healthy boards. One of six readings of the 8192³ product falls by up to {percent(1 - DEEPEST)}, as it did
+H200 (2026-11-30) divided by 2.53. Those of pairs, collectives, storage and latencies other than
+`launch.latency` could not be measured there and are assumed. One of six readings of the 8192³ product falls by up to {percent(1 - DEEPEST)}, as it did
 when it was measured without pauses.
 
 | figure | standard deviation |
 |---|---|
 {_SPREADS}
+"""
+
+_WHAT_IT_DOES_NOT_SAY = """\
+The readings lie around the profiles' typical figures. A healthy node whose own level is lower (another driver, slot or
+virtual machine) is nearer to the limits than these tables say; and as no healthy reading here came near a limit, they
+do not tell what measuring again is worth.
 """
 
 _ONE_CARD = """

@@ -37,8 +37,8 @@ SPREAD = {
     "storage": 0.08,
 }
 """Standard deviation from one process to the next, as a share: the range of six fresh processes on one H200
-(2026-11-30), divided by 2.53, which is the mean range of six normal values. Pairs and collectives could not be measured
-there: for them it is the spread of links on a healthy board (0.1 of 55 GB/s), and twice that."""
+(2026-11-30), divided by 2.53, which is the mean range of six normal values. Pairs, collectives, storage and latencies
+other than `launch.latency` could not be measured there: theirs are assumed."""
 
 SHAPES = ("4096x4096x4096", "8192x8192x8192", "2048x2048x13312")
 _OF_BFLOAT16 = {
