@@ -12,7 +12,9 @@ from nodecheck.cli.options import Force, LevelName, Python, TimeBudget
 
 
 def capture(
-    path: Annotated[Path, typer.Argument(help="Where to write it: node.tar.gz")],
+    path: Annotated[
+        Path, typer.Argument(help="Where to write it: node.tar.gz. A file that is there is replaced.")
+    ],
     level: LevelName = "quick",
     time_budget: TimeBudget = None,
     force: Force = False,

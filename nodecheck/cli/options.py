@@ -89,10 +89,11 @@ def seconds(text: str) -> float:
 
 def load_profile(name: str) -> Profile:
     """The named profile; `Stop` with one sentence where it cannot be used."""
+    from nodecheck.judge import REGISTRY
     from nodecheck.profile import ProfileError, load
 
     try:
-        return load(name)
+        return load(name, findings=REGISTRY)
     except ProfileError as error:
         raise Stop(Exit.unreadable, str(error)) from None
 

@@ -15,7 +15,9 @@ def probe(
     python: Python = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the facts to this file instead of stdout."),
+        typer.Option(
+            "--output", "-o", help="Write to this file instead of stdout. One that is there is replaced."
+        ),
     ] = None,
 ) -> None:
     """Print what is seen on the node as JSON facts, for `nodecheck judge` or a program."""

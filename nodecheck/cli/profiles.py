@@ -12,6 +12,7 @@ from nodecheck.cli.options import From
 
 if TYPE_CHECKING:
     from nodecheck.profile import Profile
+    from nodecheck.report.document import Report
 
 app = typer.Typer(
     help="What the bundles promise: list, show and check profiles, or draft one from a good node.",
@@ -57,16 +58,16 @@ def validate(
     from nodecheck.judge import REGISTRY
     from nodecheck.profile import ProfileError, load
 
-    wrong = False
-    for file in files:
+    def valid(file: str) -> bool:
         try:
             profile = load(file, allow_abstract=True, findings=REGISTRY)
         except ProfileError as error:
-            wrong = True
             typer.echo("\n".join(error.problems))
-        else:
-            typer.echo(f"{profile.name}: valid ({profile.title})")
-    raise typer.Exit(Exit.unreadable if wrong else Exit.accepted)
+            return False
+        typer.echo(f"{profile.name}: valid ({profile.title})")
+        return True
+
+    raise typer.Exit(Exit.accepted if all([valid(file) for file in files]) else Exit.unreadable)
 
 
 @app.command()
@@ -96,32 +97,54 @@ def new(
     source: Annotated[
         Path,
         typer.Option(
-            "--from", help="A good node: its report.json, report folder or facts.", metavar="REPORT"
+            "--from",
+            help="A good node: the report of one that was accepted, or its facts or a recording (made by "
+            "`nodecheck capture`), which nobody has judged.",
+            metavar="REPORT|FACTS|RECORDING",
         ),
     ],
     name: Annotated[str | None, typer.Option("--name", help="What to call the profile.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it here; else print it.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write to this file instead of stdout. One that is there is replaced."
+        ),
     ] = None,
 ) -> None:
     """Draft a profile from a node that is known to be good, with every choice explained in a comment."""
-    from nodecheck.cli.run import read_node, write_text
+    from nodecheck.cli.run import read_anything, write_text
     from nodecheck.profile import ProfileError, suggest
     from nodecheck.profile.draft import draft
 
-    node = read_node(source)
+    node, report = read_anything(source)
+    standing = "" if report is None else _standing(report, source)
     called = name or (output.stem if output else f"my-{suggest(node) or 'bundle'}")
     try:
-        text = draft(node, called, source.name)
+        text = draft(node, called, source.name, standing)
     except ProfileError as error:
         raise Stop(Exit.unreadable, str(error)) from None
     if output is None:
         typer.echo(text, nl=False)
         return
-    if output.exists():
-        raise Stop(Exit.cannot_write, f"{output} exists already; nothing was written")
     write_text(output, text)
     typer.echo(f"{output}: written; read it through, then `nodecheck profiles validate {output}`")
+
+
+def _standing(report: Report, source: Path) -> str:
+    """What the report says of its node. Raises `Stop` where that is no model for a profile."""
+    from nodecheck.judge import Verdict
+
+    judgement = report.judgement
+    said = f"{judgement.verdict.value} as {judgement.profile} at level {judgement.level}"
+    if judgement.verdict in (Verdict.rejected, Verdict.incomplete):
+        why = judgement.reasons[0] if judgement.reasons else "no reason is given."
+        raise Stop(
+            Exit.unreadable,
+            f"{source}: its node was {said}, so it is no model for a profile: {why} (What nobody has judged can be "
+            "drafted from facts, `nodecheck probe -o facts.json`, or from a recording.)",
+        )
+    waived = f", {len(report.waivers)} waived" if report.waivers else ""
+    return f"{said}{waived}, report of {report.created_at:%Y-%m-%d}"
 
 
 def _load(name: str) -> Profile:

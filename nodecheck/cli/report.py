@@ -37,7 +37,10 @@ def render(
     path: ReportPath,
     form: Annotated[Format, typer.Option("--format", "-f", help="What to make of it.")] = Format.terminal,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write to this file instead of stdout. One that is there is replaced."
+        ),
     ] = None,
 ) -> None:
     """Print a report as HTML, Markdown, JSON, JUnit XML or terminal text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
 import time
@@ -19,11 +20,12 @@ from nodecheck.probes import STAGES, Probing, Stage
 from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Channel, Json
-from nodecheck.sources.recording import RecordingError, load, members
+from nodecheck.sources.recording import RecordingError, is_recording, load, members
 
 if TYPE_CHECKING:
     from nodecheck.facts.measurements import StageName
     from nodecheck.measure import Measuring
+    from nodecheck.report.document import Report
 
 _MAX_FACTS_BYTES = 64 * 1024 * 1024
 
@@ -41,7 +43,8 @@ class Run:
         *,
         report_folder: Path = Path("reports"),
     ) -> None:
-        """Without a level: `standard`, or what was recorded. Raises `Stop` for a recording that cannot be used.
+        """Without a level: `standard`, or what was recorded. Raises `Stop` for a recording that cannot be used, and
+        for an interpreter that does not exist.
 
         `report_folder` is where the report is to lie: its disk is measured too.
         """
@@ -61,6 +64,8 @@ class Run:
             self._sources = Sources.recorded(loaded.answers)
             level = level or _recorded_level(loaded.answers)
         else:
+            if python is not None and shutil.which(python) is None:
+                raise Stop(Exit.usage, f"--python {python}: there is no such program")
             channels = recorders(self._live(python, report_folder))
             self.answers = {name: recorder.answers for name, recorder in channels.items()}
             self._sources = Sources.over(dict(channels))
@@ -198,8 +203,11 @@ def _ends_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def read_node(path: Path) -> Node:
-    """The facts in a file of facts, a report.json or a report's folder. Raises `Stop` where there are none."""
+def read_facts(path: Path) -> tuple[Node, Report | None]:
+    """The facts in a file of facts, a report.json or a report's folder, and the report if it is one.
+
+    Raises `Stop` where there are none.
+    """
     from pydantic import ValidationError
 
     from nodecheck.report.document import ReportError
@@ -214,17 +222,25 @@ def read_node(path: Path) -> Node:
         raise Stop(Exit.unreadable, f"{file} cannot be read: {error}") from None
     if '"nodecheck-report/' in text[:4096]:
         try:
-            return load_report(file).facts
+            report = load_report(file)
         except ReportError as error:
             raise Stop(Exit.unreadable, str(error)) from None
+        return report.facts, report
     try:
-        return Node.model_validate_json(text)
+        return Node.model_validate_json(text), None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "its beginning"
         raise Stop(
             Exit.unreadable, f"{file} does not hold nodecheck facts (at {where}: {first['msg']})"
         ) from None
+
+
+def read_anything(path: Path) -> tuple[Node, Report | None]:
+    """What `read_facts` reads, and the facts that a recording gives. Raises `Stop` where there are none."""
+    if is_recording(path):
+        return Run(path, None, None).probe(), None
+    return read_facts(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from nodecheck.facts.measurements import Figure, StageName, StageRun
 from nodecheck.judge.finding import Status
 from nodecheck.profile import MEASURES, Profile
 from nodecheck.profile import Figure as Promised
+from nodecheck.profile.levels import size_bytes as size_bytes
 
 TRIES = 3
 """How often a figure is measured before a limit that lies within its own spread counts."""
@@ -45,15 +46,6 @@ LEAST_COPY_BYTES = 64 * 1024**2
 
 NVLS_FROM = 5
 """Cards from which on NCCL takes NVLink SHARP: up to four it does not."""
-
-_UNITS = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-
-
-def size_bytes(size: str) -> int:
-    """`8GiB` in bytes."""
-    digits = size.rstrip("BKMGi")
-    return int(digits) * _UNITS[size[len(digits) :]]
-
 
 # Which belong together
 

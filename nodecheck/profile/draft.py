@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from nodecheck.facts import Absent, Card, Host, Maybe, Node, Stack, Topology, or_none
+from nodecheck.facts import Absent, Card, Host, Maybe, Node, Stack, Topology, known, or_none
 from nodecheck.facts.topology import Pair
 from nodecheck.profile.check import shown
 from nodecheck.profile.loading import parse
@@ -16,11 +16,12 @@ MIB = 2**20
 T = TypeVar("T")
 
 
-def draft(node: Node, name: str, origin: str) -> str:
+def draft(node: Node, name: str, origin: str, standing: str = "") -> str:
     """The TOML text of a profile called `name` that promises what `node` has.
 
-    `origin` says in words where the facts come from, for the file's comments. Raises ProfileError where the
-    node cannot be a model: no cards were seen, or they differ, or do not say what they are.
+    `origin` says in words where the facts come from, for the file's comments, and `standing` what a report
+    says of the node (its verdict and date); without, nobody has judged it. Raises ProfileError where the node
+    cannot be a model: no cards were seen, or they differ, or do not say what they are.
     """
     cards = node.known_cards
     if isinstance(node.cards, Absent):
@@ -31,7 +32,11 @@ def draft(node: Node, name: str, origin: str) -> str:
         )
     model = _alike(cards, lambda card: card.identity.name, "name") or "unknown card"
     lines = [
-        f"# Drafted by nodecheck from {_comment(origin)}, taken {node.taken_at:%Y-%m-%d %H:%M} UTC.",
+        f"# Drafted by nodecheck from {_comment(origin)}: {_comment(_named(node))}, read on "
+        f"{node.taken_at:%Y-%m-%d %H:%M} UTC.",
+        f"# The node was {_comment(standing)}."
+        if standing
+        else "# Nobody has judged this node: whether it is a good one, only you can say.",
         "# Read it through before you sign it: it asks for what this one node has.",
         "",
         "schema = 1",
@@ -41,17 +46,17 @@ def draft(node: Node, name: str, origin: str) -> str:
         "[cards]",
         f"count = {len(cards)}",
         "",
-        *_card(cards, node),
+        *_card(cards, node, standing),
         "",
-        *_links(cards, node.topology, node),
+        *_links(cards, node.topology, node, standing),
     ]
     if not isinstance(node.host, Absent):
-        lines += ["", *_host(cards, node.host, node)]
+        lines += ["", *_host(cards, node.host, node, standing)]
     if not isinstance(node.stack, Absent):
-        lines += ["", *_stack(node.stack, node)]
+        lines += ["", *_stack(node.stack, node, standing)]
     lines += [
         "",
-        "# No performance figures: nothing was measured under load. Add [[figures]] of your own,",
+        "# No performance figures: one node does not say how far good ones lie apart. Add [[figures]] of your own,",
         "# each with unit, typical, warn_below, fail_below, source, date and kind (see docs/profiles.md).",
     ]
     text = "\n".join(lines) + "\n"
@@ -59,7 +64,7 @@ def draft(node: Node, name: str, origin: str) -> str:
     return text
 
 
-def _card(cards: tuple[Card, ...], node: Node) -> list[str]:
+def _card(cards: tuple[Card, ...], node: Node, standing: str) -> list[str]:
     def same(read: Callable[[Card], Maybe[T]], words: str) -> T | None:
         return _alike(cards, read, words)
 
@@ -116,12 +121,12 @@ def _card(cards: tuple[Card, ...], node: Node) -> list[str]:
     ]
     if widths:
         lines += ["# The widths seen; a narrower link is a fault.", f"pcie_widths = {_toml(widths)}"]
-    return [*lines, *_witness(node)]
+    return [*lines, *_witness(node, standing)]
 
 
-def _links(cards: tuple[Card, ...], topology: Maybe[Topology], node: Node) -> list[str]:
+def _links(cards: tuple[Card, ...], topology: Maybe[Topology], node: Node, standing: str) -> list[str]:
     if len(cards) == 1:
-        return ["[links]", "# One card has no peer.", 'interconnect = "none"', *_witness(node)]
+        return ["[links]", "# One card has no peer.", 'interconnect = "none"', *_witness(node, standing)]
     pairs: tuple[Pair, ...] = ()
     if not isinstance(topology, Absent):
         pairs = or_none(topology.pairs) or ()
@@ -160,10 +165,10 @@ def _links(cards: tuple[Card, ...], topology: Maybe[Topology], node: Node) -> li
             + ("all do." if reach else "do not all."),
             f"peer_to_peer = {_toml(reach)}",
         ]
-    return [*lines, *_witness(node)]
+    return [*lines, *_witness(node, standing)]
 
 
-def _host(cards: tuple[Card, ...], host: Host, node: Node) -> list[str]:
+def _host(cards: tuple[Card, ...], host: Host, node: Node, standing: str) -> list[str]:
     lines = ["[host]", "# Half of what this node gives: a much smaller machine around the same cards warns."]
     allowed = (or_none(host.cpu.affinity), or_none(host.cpu.quota_cpus))
     cpus = [float(value) for value in allowed if isinstance(value, (int, float)) and value > 0]
@@ -181,10 +186,10 @@ def _host(cards: tuple[Card, ...], host: Host, node: Node) -> list[str]:
         lines += ["# NCCL needs about 1 GiB where cards cannot reach each other.", f"shm_bytes = {2**30}"]
     if len(lines) == 2:
         return ["# The machine around the cards was not seen: nothing is asked of it."]
-    return [*lines, *_witness(node, "derived")]
+    return [*lines, *_witness(node, standing, "derived")]
 
 
-def _stack(stack: Stack, node: Node) -> list[str]:
+def _stack(stack: Stack, node: Node, standing: str) -> list[str]:
     lines = ["[stack]"]
     driver = or_none(stack.driver.version)
     if driver:
@@ -196,12 +201,20 @@ def _stack(stack: Stack, node: Node) -> list[str]:
         "# Whether a PyTorch must be there on delivery: it was here, or was not.",
         f"torch_required = {_toml(not isinstance(stack.torch, Absent))}",
     ]
-    return [*lines, *_witness(node)]
+    return [*lines, *_witness(node, standing)]
 
 
-def _witness(node: Node, kind: Kind = "measured") -> list[str]:
+def _named(node: Node) -> str:
+    """What the node is called; recordings leave that out."""
+    name = or_none(node.host.name) if known(node.host) else None
+    return f"node {name}" if name else "a node whose name is not told"
+
+
+def _witness(node: Node, standing: str, kind: Kind = "measured") -> list[str]:
+    judged = standing or "judged by nobody"
+    source = f"read by nodecheck {node.tool_version} on {_comment(_named(node))}, {_comment(judged)}"
     return [
-        f"source = {_quoted(f'read on a good node by nodecheck {node.tool_version}')}",
+        f"source = {_quoted(source)}",
         f"date = {node.taken_at:%Y-%m-%d}",
         f"kind = {_quoted(kind)}",
     ]

@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from nodecheck.profile.model import Figure, Part, Profile, Sourced
+from nodecheck.profile.levels import first_level
+from nodecheck.profile.model import Figure, Profile, Section
 
-_HIDDEN = ("source", "date", "kind")
+WIDTH = 80
+_LEVELS = {
+    "standard": "measured at level standard and full",
+    "full": "measured at level full only",
+    None: "measured at no level: it waits for a size or shape that nodecheck takes",
+}
 
 
 def readable(profile: Profile) -> str:
-    """The whole profile: sections with their witness, then a line for each figure with its own."""
+    """The whole profile in lines of at most 80 columns: what each file says, then who says it."""
     return "\n".join(_lines(profile))
 
 
 def _lines(profile: Profile) -> Iterator[str]:
-    yield f"{profile.name}: {profile.title}"
+    yield from _wrapped(f"{profile.name}: {profile.title}", "", "  ")
     if profile.extends:
         yield f"extends {profile.extends}"
     if profile.abstract:
         yield "to be extended; accepts nothing by itself"
-    for section in ("cards", "card", "links", "host", "stack"):
-        part: Part | None = getattr(profile, section)
-        if part is not None:
+    if profile.cards is not None:
+        yield ""
+        yield "cards"
+        yield f"  count  {_value(profile.cards.count)}"
+    for name in ("card", "links", "host", "stack"):
+        section: Section | None = getattr(profile, name)
+        if section is not None:
             yield ""
-            yield section
-            yield from _section(part)
+            yield name
+            yield from _section(section)
     for key in ("required", "wanted"):
         if ids := getattr(profile, key):
             yield ""
-            yield f"{key}: {', '.join(ids)}"
-    if profile.figures:
-        yield ""
-        yield "figures"
-        for figure in profile.figures:
-            yield from _figure(figure)
+            yield from _wrapped(f"{key}: {', '.join(ids)}", "", "  ")
+    for level, words in _LEVELS.items():
+        figures = [figure for figure in profile.figures if first_level(figure) == level]
+        if figures:
+            yield ""
+            yield from _wrapped(f"figures, {words}", "", "  ")
+            for figure in figures:
+                yield from _figure(figure)
 
 
-def _section(part: Part) -> Iterator[str]:
-    fields = [name for name in type(part).model_fields if name not in _HIDDEN]
-    told = {name: value for name in fields if (value := getattr(part, name)) is not None}
-    width = max(map(len, told), default=0)
-    for name, value in told.items():
-        yield f"  {name:{width}}  {_value(value)}"
-    if isinstance(part, Sourced):
-        yield f"  from {part.witness}"
+def _section(section: Section) -> Iterator[str]:
+    statements = section.statements()
+    width = max((len(key) for told in statements.values() for key in told), default=0)
+    for witness, told in statements.items():
+        for key, value in told.items():
+            yield from _wrapped(_value(value), f"  {key:{width}}  ", " " * (width + 4))
+        yield from _wrapped(f"from {witness}", "    ", "      ")
 
 
 def _figure(figure: Figure) -> Iterator[str]:
@@ -56,10 +68,17 @@ def _figure(figure: Figure) -> Iterator[str]:
         for side in ("below", "above")
         if (value := getattr(figure, f"{level}_{side}")) is not None
     ]
-    yield f"  {figure.measure}{conditions}: {figure.typical:g} {figure.unit}, {', '.join(bounds)}"
-    yield f"    from {figure.witness}"
+    said = f"{figure.measure}{conditions}: {figure.typical:g} {figure.unit}, {', '.join(bounds)}"
+    yield from _wrapped(said, "  ", "      ")
+    yield from _wrapped(f"from {figure.witness}", "    ", "      ")
     if figure.note:
-        yield f"    {figure.note}"
+        yield from _wrapped(figure.note, "    ", "      ")
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    ) or [first.rstrip()]
 
 
 def _value(value: Any) -> str:

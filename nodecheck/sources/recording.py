@@ -32,6 +32,7 @@ from nodecheck.writing import reason, write_whole
 
 FORMAT = "nodecheck-recording/1"
 MANIFEST = "manifest.json"
+_GZIP = b"\x1f\x8b"
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of an archive, and of all that is in it: eight cards with a long kernel log make some 5 MB."""
@@ -162,6 +163,17 @@ def _write(path: Path, content: bytes) -> None:
 # Reading.
 
 
+def is_recording(path: Path) -> bool:
+    """Whether `path` looks like a recording, sound or not: a folder with a manifest, or something compressed."""
+    try:
+        if path.is_dir():
+            return os.path.lexists(path / MANIFEST)
+        with _open(path) as file:
+            return file.read(2) == _GZIP
+    except (OSError, ValueError):
+        return False
+
+
 def load(path: Path) -> Recording:
     """Read an archive, or a folder with the same files. Raises `RecordingError` for anything else."""
     try:
@@ -210,7 +222,7 @@ class _Reading:
         size = os.fstat(file.fileno()).st_size
         if size > MAX_BYTES:
             raise self._foreign(f"it has {_mib(size)}, and no recording has more than {_mib(MAX_BYTES)}")
-        if file.read(2) != b"\x1f\x8b":
+        if file.read(2) != _GZIP:
             raise self._foreign("it is no .tar.gz archive")
         file.seek(0)
         try:

@@ -116,7 +116,7 @@ def test_warnings_count_when_strict_and_waivers_stand_in_the_report(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["accept", "--profile", "h200x3"], 65),
+        (["accept", "--profile", "h200x7777"], 65),
         (["accept", "--profile", "../../etc/passwd"], 65),
         (["accept", "--profile", "./missing.toml"], 65),
         (["accept", "--profile", "h200"], 65),

@@ -13,7 +13,11 @@ import pytest
 
 from nodecheck import cli
 from nodecheck.facts import Absent, Why
-from nodecheck.profile import Profile, load, names
+from nodecheck.measure.workers import stage_collectives, stage_gemm, stage_hbm, stage_host, stage_pairs
+from nodecheck.profile import Figure, Profile, load, names
+from nodecheck.profile.levels import first_level, size_bytes
+from nodecheck.profile.loading import parse
+from nodecheck.profile.text import WIDTH
 from tests import healthy
 
 PROJECT = Path(__file__).parents[2]
@@ -59,9 +63,57 @@ def test_show_gives_the_whole_profile_with_its_witnesses(nodecheck: Nodecheck) -
         "363.3 GB/s, warn below 345, fail below 327",
         "2026-08-22",
     ):
-        assert told in ran.out
-    assert ran.out.count("from ") >= 4 + len(load("h200x4").figures)
+        assert told in " ".join(ran.out.split())
+    assert ran.out.count("  from ") >= 4 + len(load("h200x4").figures)
     assert "to be extended" in nodecheck("show", "h200").out
+
+
+@pytest.mark.parametrize("name", ["h200x8", "b200x8", "rtx4090x4", "gb200x4", "cpu", "h100-nvl"])
+def test_show_fits_a_terminal(nodecheck: Nodecheck, name: str) -> None:
+    assert all(len(line) <= WIDTH for line in nodecheck("show", name).out.splitlines())
+
+
+def test_show_says_who_says_what_and_what_is_measured_when(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'schema = 1\nname = "mine"\ntitle = "t"\nextends = "h200x8"\n[card]\npower_limit_watts = 450\n'
+        'source = "contract 4711"\ndate = 2027-01-02\n'
+    )
+    out = nodecheck("show", mine).out
+    card = out[out.index("\ncard\n") : out.index("\nlinks\n")]
+    assert card.endswith("  power_limit_watts     450\n    from contract 4711 (published, 2027-01-02)\n")
+    assert "own reading: one H200 SXM" in card[: card.index("450")]
+    standard, full, never = (
+        out.index(f"figures, measured at {level}") for level in ("level standard", "level full", "no level")
+    )
+    assert standard < out.index("(8GiB, bfloat16, 8 ranks): 473.1") < full
+    assert full < out.index("(16GiB, bfloat16, 8 ranks): 480") < never
+    assert never < out.index("all_gather.busbw (16GiB")
+
+
+def test_figures_are_measured_at_the_level_that_is_told() -> None:
+    """Held against what the stages themselves take."""
+    for name in names():
+        for figure in load(name).figures:
+            taken = "standard" if _taken(figure, "standard") else "full" if _taken(figure, "full") else None
+            assert first_level(figure) == taken, (name, figure)
+
+
+def _taken(figure: Figure, level: str) -> bool:
+    stage, _, kind = figure.measure.partition(".")
+    at = figure.at
+    if stage == "launch":
+        return True
+    if stage == "gemm":
+        return at.shape in {"x".join(map(str, shape)) for shape in stage_gemm.SHAPES[kind]}
+    size = size_bytes(at.size or "")
+    if stage in ("hbm", "host", "pairs"):
+        module = {"hbm": stage_hbm.BYTES, "host": stage_host.BYTES, "pairs": stage_pairs.SIZE_BYTES}
+        return size == module[stage]
+    runs = stage_collectives.planned("cuda", at.ranks or 0, {"level": level})
+    return any(
+        (run.collective, run.dtype, run.size_bytes(at.ranks)) == (stage, at.dtype, size) for run in runs
+    )
 
 
 def test_show_json_is_the_profile_itself(nodecheck: Nodecheck) -> None:
@@ -135,14 +187,53 @@ def test_new_writes_a_profile_that_is_valid(nodecheck: Nodecheck, tmp_path: Path
     assert nodecheck("new", "--from", source, "--name", "x1").out.count('name = "x1"') == 1
 
 
-def test_new_overwrites_nothing(nodecheck: Nodecheck, tmp_path: Path) -> None:
+def test_new_replaces_a_file_as_other_commands_do(nodecheck: Nodecheck, tmp_path: Path) -> None:
     source = facts(tmp_path, healthy.node(load("h200x1")))
     target = tmp_path / "ours.toml"
-    target.write_text("precious")
-    ran = nodecheck("new", "--from", source, "-o", target)
-    assert ran.code == 73 and "exists already" in ran.err
-    assert target.read_text() == "precious"
+    target.write_text("old")
+    assert nodecheck("new", "--from", source, "-o", target).code == 0
+    assert load(str(target)).count == 1
     assert nodecheck("new", "--from", source, "-o", tmp_path / "no/such/folder/x.toml").code == 73
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (
+            "h200x4-rejected",
+            "its node was REJECTED as h200x4 at level quick, so it is no model for a profile: ",
+        ),
+        ("h200x4-incomplete", "its node was INCOMPLETE as h200x4 at level quick, so it is no model"),
+    ],
+)
+def test_new_refuses_the_report_of_a_node_that_was_not_accepted(
+    nodecheck: Nodecheck, tmp_path: Path, kept: str, told: str
+) -> None:
+    ran = nodecheck("new", "--from", PROJECT / "reports" / kept, "-o", tmp_path / "mine.toml")
+    assert (ran.code, ran.out) == (65, "") and told in ran.err and ran.err.count("\n") == 1
+    report = json.loads((PROJECT / "reports" / kept / "report.json").read_text())
+    assert report["judgement"]["reasons"][0] in ran.err
+    assert not (tmp_path / "mine.toml").exists()
+
+
+def test_new_says_who_judged_the_node(nodecheck: Nodecheck, tmp_path: Path) -> None:
+    accepted = PROJECT / "reports/h200x4-accepted"
+    date = json.loads((accepted / "report.json").read_text())["created_at"][:10]
+    standing = f"ACCEPTED as h200x4 at level quick, report of {date}"
+    for source in (accepted, accepted / "report.json"):
+        text = nodecheck("new", "--from", source).out
+        assert f"\n# The node was {standing}.\n" in text
+        mine = parse(text, "mine.toml")
+        assert mine.card and mine.card.source.endswith(f"on node host-1, {standing}")
+    nobody = [
+        facts(tmp_path, healthy.node(load("h200x4"))),  # facts
+        PROJECT / "tests/nodes/h200x4-accepted",  # a recording
+    ]
+    for source in nobody:
+        ran = nodecheck("new", "--from", source)
+        assert ran.code == 0 and "\n# Nobody has judged this node" in ran.out
+        mine = parse(ran.out, "mine.toml")
+        assert mine.card and mine.card.source.endswith("judged by nobody")
 
 
 def test_new_refuses_what_is_no_model(nodecheck: Nodecheck, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
     reads="the number of cards that the driver lists (nvmlDeviceGetCount_v2)",
     door="nvml",
     passes="the driver lists as many cards as the profile has",
-    fails="it lists fewer, or more",
+    fails="it lists fewer, or more, or any where the profile has none",
     cause=Cause.not_as_rented,
     owner=Owner.provider,
     required=True,
@@ -200,7 +200,7 @@ def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
 )
 def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     promised: dict[str, Any] = {"expected": profile.count, "expected_from": f"profile {profile.name}"}
-    if profile.count == 0:
+    if profile.cards is None or (profile.count == 0 and not node.known_cards):
         yield skipped(f"The profile {profile.name} has no cards.")
         return
     if isinstance(node.cards, Absent):
@@ -226,7 +226,9 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     "files, NVML, torch",
     door="pci",
     passes="all counts that could be made agree, or the rest of a larger board is seen on the PCI bus "
-    "beside the bundle's cards",
+    "beside the bundle's cards, as a container shows it",
+    warns="outside of containers, the PCI bus or the kernel driver has a card more than the driver lists, and "
+    "the bundle is whole without it",
     fails="the PCI bus or the kernel driver has a card that the bundle misses, or torch sees fewer cards "
     "than the driver although no variable hides them",
     cause=Cause.faulty,
@@ -268,6 +270,11 @@ def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
             cause=Cause.misconfigured,
             owner=Owner.renter,
             next_step="See stack.torch.devices and stack.cuda_init for the reason.",
+        )
+    elif below > listed and known(node.host) and node.host.container == "none":
+        yield warn(
+            f"The bundle is whole, and a card more is on this machine that the driver does not list: {told}.",
+            observed=told,
         )
     elif below > listed:
         yield passed(f"The bundle is part of a larger board: {told}.", observed=told)

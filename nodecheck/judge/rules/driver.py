@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nodecheck.facts import Absent, Why, known
+from nodecheck.facts import Absent, Node, Why, known, or_none
 from nodecheck.facts.stack import ContextTest, CudaError
 from nodecheck.judge import software
 from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
@@ -222,12 +222,9 @@ def cuda_init(look: Look) -> Iterator[Outcome]:
     words: dict[str, Any] = {"expected": 0, "observed_from": seen.source}
     if isinstance(seen.value, Absent):
         if seen.value.why is Why.not_present:
+            said, step = _no_libcuda(look.node)
             yield fail(
-                "There is no libcuda.so.1: the container was started without the driver's compute libraries.",
-                observed="no libcuda.so.1",
-                next_step="Ask the provider to start the container with `compute` among "
-                "NVIDIA_DRIVER_CAPABILITIES, or install the driver's libraries.",
-                **words,
+                f"There is no libcuda.so.1: {said}.", observed="no libcuda.so.1", next_step=step, **words
             )
         elif seen.value.why is Why.timed_out and known(look.stack.interpreter):
             yield fail(
@@ -243,6 +240,20 @@ def cuda_init(look: Look) -> Iterator[Outcome]:
         yield passed("cuInit returns success.", observed=0, **words)
     else:
         yield _cuda_failure(look, seen.value, NODE, **words)
+
+
+def _no_libcuda(node: Node) -> tuple[str, str]:
+    """How libcuda comes to be missing, and what to do; in a container it is handed in from outside."""
+    started = "the container was started without the driver's compute libraries"
+    start = "start the container with `compute` among NVIDIA_DRIVER_CAPABILITIES"
+    missing = "the driver's compute libraries are not installed"
+    install = "install them, in the version of the driver that is loaded"
+    container = or_none(node.host.container) if known(node.host) else None
+    if container == "none":
+        return missing, f"Have the provider {install}."
+    if container is not None:
+        return started, f"Have the provider {start}."
+    return f"{missing}, or {started}", f"Have the provider {install}, or {start}."
 
 
 def _cuda_failure(look: Look, error: CudaError, subject: Subject, **words: Any) -> Outcome:
