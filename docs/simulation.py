@@ -251,8 +251,8 @@ does, and judges them with the functions that judge real nodes (`nodecheck/judge
 
 Standard deviations from one process to the next, as shares of the figure: the range of six fresh processes on one
 H200 (2026-11-30) divided by 2.53. Those of pairs, collectives, storage and latencies other than
-`launch.latency` could not be measured there and are assumed. One of six readings of the 8192³ product falls by up to {percent(1 - DEEPEST)}, as it did
-when it was measured without pauses.
+`launch.latency` could not be measured there and are assumed. One of six readings of the 8192³ product
+falls by up to {percent(1 - DEEPEST)}, as it did when it was measured without pauses.
 
 | figure | standard deviation |
 |---|---|
