@@ -424,8 +424,10 @@ class Figures:
 
     @staticmethod
     def at(beside: Beside) -> str:
-        """The conditions of what is put side by side; host memory is always pinned there."""
-        return conditions(beside.at.model_copy(update={"pinned": None}))
+        """The conditions of what is put side by side, without what goes without saying there."""
+        said = beside.measure.startswith("hbm.") or beside.measure.endswith(f".{beside.at.dtype}")
+        dtype = None if said else beside.at.dtype
+        return conditions(beside.at.model_copy(update={"pinned": None, "dtype": dtype}))
 
     def cells(self, key: str, columns: Iterable[Beside]) -> tuple[Cell, ...]:
         return tuple(self._cell(beside.figures.get(key)) for beside in columns)

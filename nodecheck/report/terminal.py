@@ -247,7 +247,7 @@ def _collectives(measured: Figures) -> Iterator[RenderableType]:
     curves = measured.curves
     if not curves:
         return
-    sizes = sorted({point.size_bytes for series in curves[0].series for point in series.points})
+    sizes = sorted({p.size_bytes for curve in curves for series in curve.series for p in series.points})
     sizes = sizes[-_MOST_SIZES:]
     table = _numbers("Collectives", *(figures.small_size(size_bytes) for size_bytes in sizes))
     for curve in curves[:_MOST_ROWS]:

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from nodecheck.facts import Absent, Level, Measurements, Node, Why
 from nodecheck.facts.measurements import Check, Conditions, Figure, StageRun
 from nodecheck.judge import Status, judge
+from nodecheck.judge.figures import Limits
 from nodecheck.profile import NO_PROFILE, load
 from nodecheck.report import document, figures, plots, render
 from nodecheck.report.document import Report
@@ -444,3 +445,17 @@ def test_conditions_in_words(at: Conditions, words: str) -> None:
 )
 def test_sizes_of_algorithms_in_words(what: str, words: str) -> None:
     assert figures.algorithm_words(what) == words
+
+
+@pytest.mark.parametrize(
+    ("measure", "dtype", "words"),
+    [
+        ("gemm.bfloat16", "bfloat16", "8192³"),
+        ("gemm.float8", "float8_e4m3fn", "8192³, float8_e4m3fn"),
+        ("hbm.copy", "float32", "8192³"),
+    ],
+)
+def test_what_goes_without_saying_is_not_said(measure: str, dtype: str, words: str) -> None:
+    at = Conditions(shape="8192x8192x8192", dtype=dtype, pinned=True)
+    beside = figures.Beside(measure, at, "GB/s", {}, None, Limits(None, None), None)
+    assert Figures.at(beside) == words
