@@ -106,7 +106,9 @@ def _way(look: Look, one: Transport) -> Outcome:
             Status.fail,
             detail=f"{told}, although NVLink joins these cards.{said}",
             expected="P2P over NVLink",
-            expected_from=spec.stated_by("interconnect").witness if spec and spec.interconnect == "nvlink" else "topology.pairs.nvlink",
+            expected_from=spec.stated_by("interconnect").witness
+            if spec and spec.interconnect == "nvlink"
+            else "topology.pairs.nvlink",
             **words,
             **who,
         )
