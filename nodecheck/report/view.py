@@ -147,7 +147,8 @@ def _hidden_by(finding: Finding, roots: dict[str, Finding]) -> Finding | None:
     """For an unknown that follows from another finding: the nearest of these that has a block of its own."""
     if finding.status is not Status.unknown:
         return None
-    return next((f for f in _way(finding, roots)[1:] if _hidden_by(f, roots) is None), None)
+    before = _way(finding, roots)[1:]
+    return next((f for f in before if f.status is not Status.unknown or len(_way(f, roots)) == 1), None)
 
 
 def missed(judgement: Judgement) -> tuple[Group, ...]:
