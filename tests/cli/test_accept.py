@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,9 @@ def nodecheck(
     )
 
 
-def only_report(folder: Path) -> dict[str, object]:
+def only_report(folder: Path) -> dict[str, Any]:
     (report,) = folder.glob("*/report.json")
-    loaded: dict[str, object] = json.loads(report.read_text())
+    loaded: dict[str, Any] = json.loads(report.read_text())
     return loaded
 
 
@@ -46,7 +47,7 @@ def only_report(folder: Path) -> dict[str, object]:
         ("h200x2", "h200x2", 0, "ACCEPTED h200x2"),
         ("h200x4-accepted", "h200x8", 2, "REJECTED h200x8"),
         ("h200x4-accepted", "b200x4", 2, "REJECTED b200x4"),
-        ("h200x4-accepted", "cpu", 0, "ACCEPTED cpu"),
+        ("h200x4-accepted", "cpu", 2, "REJECTED cpu"),
     ],
 )
 def test_recorded_nodes_are_judged(node: str, profile: str, code: int, first: str, tmp_path: Path) -> None:
@@ -99,7 +100,15 @@ def test_capture_and_replay(tmp_path: Path) -> None:
 
 
 def test_warnings_count_when_strict_and_waivers_stand_in_the_report(tmp_path: Path) -> None:
-    rejected = ["accept", "--from", NODES / "h200x4-rejected", "--profile", "h200x4", "--report-dir", "out"]
+    rejected: list[str | Path] = [
+        "accept",
+        "--from",
+        NODES / "h200x4-rejected",
+        "--profile",
+        "h200x4",
+        "--report-dir",
+        "out",
+    ]
     waived = [
         "cards.power_limit", "health.row_remap_pending", "topology.nvlink.active_links", "topology.pairs.nvlink",
         "kernel_log.xid",
@@ -113,6 +122,76 @@ def test_warnings_count_when_strict_and_waivers_stand_in_the_report(tmp_path: Pa
     assert nodecheck(*rejected, "--waive", "cards.nonsense=because", cwd=tmp_path).returncode == 64
 
 
+def test_a_report_is_judged_again_by_the_profile_that_it_holds(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'schema = 1\nname = "mine"\ntitle = "ours"\nextends = "h200x4"\n[card]\npower_limit_watts = 750\n'
+        'source = "contract 4711"\ndate = 2027-01-02\n'
+    )
+    node = NODES / "h200x4-accepted"
+    run = nodecheck("accept", "--from", node, "--profile", mine, "--report-dir", "out", cwd=tmp_path)
+    assert run.returncode == 2
+    mine.unlink()
+    (folder,) = (tmp_path / "out").iterdir()
+    power = next(
+        finding
+        for finding in only_report(tmp_path / "out")["judgement"]["findings"]
+        if finding["id"] == "cards.power_limit"
+    )
+    assert power["expected_from"] == "contract 4711 (published, 2027-01-02)"
+    for report in (folder, folder / "report.json"):
+        again = nodecheck("judge", report, "--quiet", cwd=tmp_path)
+        assert again.returncode == 2 and again.stdout.startswith("REJECTED mine at level quick")
+    other = nodecheck("judge", folder, "--quiet", "--profile", "h200x4", cwd=tmp_path)
+    assert other.returncode == 0 and other.stdout.startswith("ACCEPTED h200x4")
+    assert nodecheck("report", "verify", folder, cwd=tmp_path).returncode == 0
+
+
+def test_a_report_whose_profile_was_suggested_accepts_nothing_when_judged_again(tmp_path: Path) -> None:
+    run = nodecheck("accept", "--from", NODES / "h200x4-accepted", "--report-dir", "out", cwd=tmp_path)
+    assert run.returncode == 3
+    (folder,) = (tmp_path / "out").iterdir()
+    again = nodecheck("judge", folder, "--quiet", cwd=tmp_path)
+    assert again.returncode == 3 and again.stdout.startswith("INCOMPLETE h200x4 (only suggested")
+
+
+def test_a_machine_with_cards_is_no_machine_without(tmp_path: Path) -> None:
+    run = nodecheck("judge", "--from", NODES / "h200x4-rejected", "--profile", "cpu", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "The driver lists 4, the profile has 0." in " ".join(run.stdout.split())
+
+
+def test_a_profile_that_names_a_finding_that_no_rule_has_is_no_profile(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('schema = 1\nname = "m"\ntitle = "t"\nextends = "h200x4"\nrequired = ["cards.cuont"]\n')
+    run = nodecheck("judge", "--from", NODES / "h200x4-accepted", "--profile", mine, cwd=tmp_path)
+    assert run.returncode == 65
+    assert run.stderr.endswith(
+        "line 5: required: there is no finding cards.cuont; did you mean cards.count?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (["capture"], "node.tar.gz"),
+        (["probe", "--from", NODES / "h200x1", "-o"], "facts.json"),
+        (["profiles", "new", "--from", NODES / "h200x1", "-o"], "mine.toml"),
+        (["report", "render", NODES.parents[1] / "reports/h200x1", "-f", "md", "-o"], "page.md"),
+    ],
+)
+def test_every_command_that_writes_a_file_replaces_the_one_that_is_there(
+    command: list[str | Path], file: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text("old")
+    (tmp_path / "kept").hardlink_to(tmp_path / file)
+    run = nodecheck(*command, file, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert b"old" not in (tmp_path / file).read_bytes()[:3]
+    assert (tmp_path / "kept").read_text() == "old", "written beside it, then renamed"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file, "kept"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -124,6 +203,8 @@ def test_warnings_count_when_strict_and_waivers_stand_in_the_report(tmp_path: Pa
         (["accept", "--from", "/etc/hostname", "--profile", "cpu"], 65),
         (["judge", "/etc/hostname", "--profile", "cpu"], 65),
         (["judge", "--profile", "cpu"], 64),
+        (["accept", "--profile", "cpu", "--python", "/nope"], 64),
+        (["probe", "--python", "no-such-python"], 64),
         (["probe", "--from", "/dev/null"], 65),
         (["accept", "--level", "extreme"], 64),
         (["accept", "--profile", "cpu", "--time-budget", "soon"], 64),

@@ -112,7 +112,7 @@ def _taken(figure: Figure, level: str) -> bool:
         return size == module[stage]
     runs = stage_collectives.planned("cuda", at.ranks or 0, {"level": level})
     return any(
-        (run.collective, run.dtype, run.size_bytes(at.ranks)) == (stage, at.dtype, size) for run in runs
+        (run.collective, run.dtype, run.size_bytes(at.ranks or 0)) == (stage, at.dtype, size) for run in runs
     )
 
 

@@ -350,7 +350,24 @@ CASES = [
         says="CUDA_VISIBLE_DEVICES=''",
     ),
     Case(
-        "stack.cuda_init", {"stack.cuda_init": NONE}, FAIL, cause=Cause.misconfigured, says="no libcuda.so.1"
+        "stack.cuda_init",
+        {"stack.cuda_init": NONE},
+        FAIL,
+        cause=Cause.misconfigured,
+        says="no libcuda.so.1: the driver's compute libraries are not installed.",
+    ),
+    Case(
+        "stack.cuda_init",
+        {"stack.cuda_init": NONE},
+        FAIL,
+        view="container",
+        says="no libcuda.so.1: the container was started without",
+    ),
+    Case(
+        "stack.cuda_init",
+        {"stack.cuda_init": NONE, "host": UNASKED},
+        FAIL,
+        says="are not installed, or the container was started without",
     ),
     Case("stack.cuda_init", {"stack.cuda_init": HUNG}, FAIL, cause=Cause.faulty),
     Case("stack.cuda_init", {"stack.cuda_init": HUNG, "stack.interpreter": HUNG}, UNKNOWN),
