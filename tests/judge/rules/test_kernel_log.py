@@ -301,3 +301,24 @@ def test_the_table_holds_what_the_public_catalogue_names() -> None:
         wanted |= set(range(span[0], span[1] + 1))
     assert wanted <= set(xids())
     assert {20034, 12028, 22013, 11004, 19084, 23001, 24007} <= set(sxids())
+
+
+def test_the_line_is_observed_whole_and_not_told_again() -> None:
+    text = "NVRM: Xid (PCI:0000:18:00): 48, " + "a long story " * 30
+    found = finding("xid", line("xid", 48, text=text))
+    assert found.observed == text
+    assert "long story" not in found.detail
+
+
+def test_a_line_that_is_only_mentioned_is_cut_visibly() -> None:
+    found = finding("xid", line("xid", 14, text="x" * 500))
+    assert "x…”" in found.detail
+    assert len(found.detail) < 400
+
+
+def test_the_time_of_day_is_computed_and_said_to_be() -> None:
+    node = healthy.change(healthy.node(PROFILE), "host.uptime_seconds", 4000.0)
+    found = finding("xid", line("xid", 48), node=node)
+    assert f"4000 s after boot (computed: {node.taken_at:%Y-%m-%d %H:%M:%S} UTC)" in found.detail
+    blind = healthy.change(node, "host.uptime_seconds", Absent(why=Why.no_permission))
+    assert "computed" not in finding("xid", line("xid", 48), node=blind).detail
