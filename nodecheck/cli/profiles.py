@@ -67,7 +67,8 @@ def validate(
         typer.echo(f"{profile.name}: valid ({profile.title})")
         return True
 
-    raise typer.Exit(Exit.accepted if all([valid(file) for file in files]) else Exit.unreadable)
+    every = [valid(file) for file in files]
+    raise typer.Exit(Exit.accepted if all(every) else Exit.unreadable)
 
 
 @app.command()

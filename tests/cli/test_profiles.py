@@ -125,7 +125,7 @@ def test_show_json_is_the_profile_itself(nodecheck: Nodecheck) -> None:
 def test_an_unknown_profile_is_exit_65_with_one_sentence(nodecheck: Nodecheck) -> None:
     ran = nodecheck("show", "h200x7777")
     assert ran.code == 65 and ran.out == ""
-    assert ran.err.startswith('nodecheck: There is no profile "h200x7777"; there are h200x1, h200x2')
+    assert ran.err.startswith('nodecheck: There is no profile "h200x7777"; there are h200x1, h200x2, ')
     assert ran.err.count("\n") == 1
 
 

@@ -38,7 +38,7 @@ def test_a_healthy_node_is_accepted_without_a_warning(name: str, view: View) -> 
 
 
 def test_a_bundle_on_a_larger_board_is_accepted() -> None:
-    assert judge(healthy("h200x4", "bare", 8), profile("h200x4")).verdict is Verdict.accepted
+    assert judge(healthy("h200x4", "container", 8), profile("h200x4")).verdict is Verdict.accepted
 
 
 _TROUBLE = (Status.warn, Status.fail)

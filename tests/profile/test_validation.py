@@ -466,14 +466,13 @@ def test_a_chain_that_is_too_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("h200x7777", "; there are h200x1, h200x2, h200x4, h200x8 ("),
+        ("h200x7777", "; there are h200x1, h200x2, "),
         ("4xh200", "; did you mean h200x4? ("),
         ("8 x H100", "; did you mean h100x8? ("),
-        ("5xb200", "; there are b200x1, b200x2, b200x4, b200x8 ("),
+        ("7777xb200", "; there are b200x1, b200x2, "),
         ("H200X4", "; did you mean h200x4? ("),
-        ("gb200x8", "; there is gb200x4 ("),
         ("h20x4", "; did you mean h200x4? ("),
-        ("h200-nvlx3", "; there are h200-nvlx1, h200-nvlx2, h200-nvlx4 ("),
+        ("h200-nvlx7777", "; there are h200-nvlx1, h200-nvlx2, "),
         ("zzz", " ("),
     ],
 )

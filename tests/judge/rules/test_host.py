@@ -229,7 +229,9 @@ def test_the_host_never_holds_up_a_verdict() -> None:
 def test_a_published_bound_rejects(fault: dict[str, Any], id: str) -> None:
     spec = profile("h200x4")
     assert spec.host is not None
-    published = spec.model_copy(update={"host": spec.host.model_copy(update={"kind": "published", "inherited": {}})})
+    published = spec.model_copy(
+        update={"host": spec.host.model_copy(update={"kind": "published", "inherited": {}})}
+    )
     (finding,) = found(judge(faulty("h200x4", fault), published), id)
     assert finding.status is FAIL
 
