@@ -599,7 +599,9 @@ def pcie_under_load(look: Look) -> Iterator[Outcome]:
         yield skipped("The profile gives no PCIe generation, or there is no card.")
         return
     for card in look.node.known_cards:
-        yield _pcie(look, card, spec.pcie_generation, min(spec.pcie_widths), spec.stated_by("pcie_generation").witness)
+        yield _pcie(
+            look, card, spec.pcie_generation, min(spec.pcie_widths), spec.stated_by("pcie_generation").witness
+        )
 
 
 def _pcie(look: Look, card: Card, generation: int, width: int, witness: str) -> Outcome:
