@@ -284,3 +284,13 @@ def test_a_badly_seated_bridge_joins_with_fewer_links() -> None:
     judgement = judge(node, links_but(profile("h100-nvlx4"), links_per_pair=12))
     failed = [f for f in found(judgement, "topology.pairs.nvlink") if f.status is Status.fail]
     assert [f.subject.key for f in failed] == [node.known_cards[2].key, node.known_cards[3].key]
+
+
+def test_how_far_cards_are_apart_is_said_in_words() -> None:
+    node = faulty("h200x4", {"topology.pairs.0.nvlinks": 0, "topology.pairs.0.distance": "SYS"})
+    (failed,) = (
+        f for f in found(judge(node, profile("h200x4")), "topology.pairs.nvlink") if f.status is Status.fail
+    )
+    assert failed.detail == (
+        "No NVLink joins them; over PCIe their data goes from one NUMA node to another (SYS)."
+    )
