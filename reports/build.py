@@ -26,7 +26,7 @@ SAMPLES = {
 def main() -> None:
     """Every sample, to the same bytes each time: dated by its recording, without the time that judging took."""
     for name, profile_name in SAMPLES.items():
-        node = Run(NODES / name, None).probe()
+        node = Run(NODES / name, None, None).look(profile_name)
         profile = load_profile(profile_name)
         report = document.build(
             node,

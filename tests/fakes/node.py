@@ -104,7 +104,7 @@ class FakeNode:
         content = self.tree.files["/dev/kmsg"]
         assert isinstance(content, str)
         for i, line in enumerate(lines):
-            content += f"4,{2000 + i},{3_600_000_000 + 1000 * i},-;{line}\n"
+            content += f"4,{content.count(chr(10))},{3_600_000_000 + 1000 * i},-;{line}\n"
         self.tree.files["/dev/kmsg"] = content
 
     def torch(self, **items: Any) -> None:

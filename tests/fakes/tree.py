@@ -240,8 +240,8 @@ def _system(tree: Tree, kind: Kind) -> None:
         tree.files["/dev/kmsg"] = (
             f"5,0,0,-;Linux version {KERNEL} (buildd@lcy02) (gcc 13.3.0) #63-Ubuntu SMP\n"
             f"6,1,12,-;Command line: BOOT_IMAGE=/boot/vmlinuz-{KERNEL} root=/dev/nvme0n1p2 ro iommu=pt\n"
-            f"4,900,9120034,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {nvml.DRIVER}\n"
-            "6,901,9260001,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 240\n"
+            f"4,2,9120034,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {nvml.DRIVER}\n"
+            "6,3,9260001,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 240\n"
         )
     else:
         tree.files["/.dockerenv"] = ""
