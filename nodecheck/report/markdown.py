@@ -193,9 +193,9 @@ def _node(report: Report) -> Iterator[str]:
                 _value(card.pci_address),
                 _prose(shown(card.memory.total_bytes, "bytes")),
                 _prose(shown(card.power.limit_watts, "W")),
-                _value(card.active_links),
-                f"×{_value(card.pcie.width)}, gen {_value(card.pcie.generation)} of {_value(card.pcie.max_generation)}",
-                _value(card.health.ecc_enabled)
+                _cell(card.active_links),
+                f"×{_cell(card.pcie.width)}, gen {_cell(card.pcie.generation)} of {_cell(card.pcie.max_generation)}",
+                _cell(card.health.ecc_enabled)
                 if isinstance(card.health.ecc_enabled, Absent)
                 else ("on" if card.health.ecc_enabled else "off"),
             )
@@ -322,6 +322,11 @@ _PIPE = "\\|"
 
 def _value(value: object) -> str:
     return _prose(shown(value))
+
+
+def _cell(value: object) -> str:
+    """Like `_value`; of what was not seen the reason alone, as a table has little room."""
+    return value.why.value.replace("_", " ") if isinstance(value, Absent) else _value(value)
 
 
 def _prose(text: str) -> str:
