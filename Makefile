@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 
-.PHONY: accept test lint samples docs statistics bench browser clean
+.PHONY: accept test lint samples docs statistics bench clean
 
 accept: $(STAMPS)/app
 	@for python in $(BIN)/python python3 python; do \

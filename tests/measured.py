@@ -320,6 +320,8 @@ class _Builder:
             whole = self.profile.card.memory_mib * MIB if self.profile.card else total
             one = {"subject": "card", "cards": (card,)}
             yield Check(check="context.kernel", stage="context", compared=MIB, wrong=0, **one)  # type: ignore[arg-type]
+            if not self.on_cpu:
+                yield Check(check="host.data", stage="host", compared=128 * MIB, wrong=0, **one)  # type: ignore[arg-type]
             yield Check(
                 check="memory.pattern",
                 stage="memory",

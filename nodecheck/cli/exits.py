@@ -15,7 +15,6 @@ class Exit(IntEnum):
     unreadable = 65
     internal = 70
     cannot_write = 73
-    busy = 75
     interrupted = 130
 
 

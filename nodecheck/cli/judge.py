@@ -54,5 +54,5 @@ def judge(
         judgement = judge_by(node, chosen, waivers, named=report.judgement.named)
     else:
         chosen, judgement = judge_node(node, profile, waivers)
-    show(document.build(node, chosen, judgement), quiet=quiet)
+    show(document.build(node, chosen, judgement, waivers=waivers), quiet=quiet)
     raise typer.Exit(exit_code(judgement, strict))

@@ -41,7 +41,7 @@ def measure(
     strange = [stage for stage in stages or () if stage not in STAGES]
     if strange:
         raise Stop(Exit.usage, f"no such stage: {', '.join(strange)}; there are {', '.join(STAGES)}")
-    run = Run(recording, python, level or (None if recording else "standard"))
+    run = Run(recording, python, level)
     with live.display(quiet=quiet) as notice:
         node = run.probe(notice, stages=("host", "cards", "topology", "stack"))
         node = run.measure(
@@ -67,4 +67,5 @@ def _code(found: Measurements) -> Exit:
     if any(check.wrong for check in found.checks):
         return Exit.rejected
     whole = bool(found.stages) and all(run.status == "done" for run in found.stages) and not found.dropped
+    whole = whole and all(check.compared for check in found.checks)
     return Exit.accepted if whole else Exit.incomplete

@@ -202,12 +202,13 @@ def conditions(row: Mapping[str, Json]) -> Conditions:
 
 # The card meanwhile.
 
-Sample = list[Any]
-"""[seconds, SM MHz, watts, celsius, event reasons as NVML's bits, PCIe generation, PCIe width]; None: not told."""
-
 
 def load(samples: Iterable[Json]) -> Maybe[Load]:
-    """What the samples of a card (or of a group's cards) come to."""
+    """What the samples of a card (or of a group's cards) come to.
+
+    A sample: [seconds, SM MHz, watts, celsius, event reasons as NVML's bits, PCIe generation, PCIe width]; None is
+    not told.
+    """
     rows = [row for row in samples if isinstance(row, list) and len(row) >= 7]
     if not rows:
         return Absent(why=Why.not_present, detail="no sample was taken meanwhile")
@@ -277,6 +278,8 @@ def averaged(ranks: Sequence[Sequence[Row]]) -> Iterator[Row]:
         for row in rank:
             same.setdefault((row.measure, row.unit, row.name, row.at), []).append(row)
     for found in same.values():
+        if len(found) < len(ranks):
+            continue  # not every rank tells it: it is no figure of the group
         times = found[0].unit in ("us", "s")
         values = tuple(
             fmean(values) if times else harmonic_mean(values)

@@ -185,6 +185,8 @@ class CheckRow:
     compared: str
     covered: str
     wrong: int
+    right: bool
+    """Something was compared, and nothing was wrong."""
 
 
 @dataclass(frozen=True)
@@ -607,6 +609,7 @@ class Figures:
                     size(total) if stage == "memory" else f"{total:,} elements",
                     f"{min(covered):.1%}" if covered else "",
                     sum(check.wrong for check in same),
+                    all(check.compared and not check.wrong for check in same),
                 )
             )
         return tuple(rows)

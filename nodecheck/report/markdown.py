@@ -270,7 +270,7 @@ def _measurements(measured: Figures) -> Iterator[str]:
     for transport in measured.transports[:4]:
         ways = ", ".join(map(_code, transport.paths)) or "not known"
         yield f"- {_prose(transport.name)}: {_prose(transport.library)} over {ways}"
-    right = [row for row in measured.checks if not row.wrong]
+    right = [row for row in measured.checks if row.right]
     if right:
         yield f"- data right: {', '.join(f'{_code(row.check)} ({_prose(row.where)})' for row in right)}"
     for wrong in measured.wrong:

@@ -105,7 +105,9 @@ def remarks(measurements: Measurements, label: Callable[[str], str]) -> Iterator
     for name, found in checks.items():
         wrong = [check for check in found if check.wrong]
         compared = sum(check.compared for check in found)
-        if not wrong:
+        if not compared:
+            yield f"{name}: nothing was compared"
+        elif not wrong:
             yield f"{name}: {compared:,} compared, all right"
         for check in wrong:
             where = check.name or ", ".join(map(label, check.cards))

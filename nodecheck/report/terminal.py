@@ -266,7 +266,7 @@ def _collectives(measured: Figures) -> Iterator[RenderableType]:
 
 def _data(measured: Figures) -> Iterator[RenderableType]:
     """Whether all data was right, in one sentence where it was."""
-    right = [row for row in measured.checks if not row.wrong]
+    right = [row for row in measured.checks if row.right]
     if right:
         told = (
             f"{row.check} ({row.where}{f', {row.covered} of the memory' if row.covered else ''})"

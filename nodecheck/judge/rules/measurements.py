@@ -318,10 +318,26 @@ def _agreement(look: Look, cards: tuple[str, ...], checks: list[Check]) -> Outco
         whom = {"agreement.self": "from itself", "agreement.siblings": "from its siblings"}
         told = " and ".join(dict.fromkeys(whom[check.check] for check in wrong))
         return fail(f"{subject.label} differs {told}.{''.join(_examples(check) for check in wrong)}", **words)
-    if not any(check.compared for check in checks):
-        return Outcome(Status.unknown, detail="Nothing was compared.", **words)
-    beside = any(check.check == "agreement.siblings" for check in checks)
+    compared = {check.check for check in checks if check.compared}
+    siblings = len(look.node.known_cards) > 1
+    for needed in ("agreement.self", *(("agreement.siblings",) if siblings else ())):
+        if needed not in compared:
+            return Outcome(Status.unknown, detail=f"{needed}: nothing was compared.", **words)
+    beside = "agreement.siblings" in compared
     return passed(f"Equal with itself{' and with its siblings' if beside else ''}.", **words)
+
+
+def _unchecked(look: Look, right: list[Check]) -> Iterator[Outcome]:
+    """What should have been compared and was not: on every card, between every two, and by all together."""
+    keys = tuple(card.key for card in look.node.known_cards)
+    alone = {(check.stage, card) for check in right for card in check.cards}
+    stages: tuple[StageName, ...] = ("context", "host", "pairs") if len(keys) > 1 else ("context", "host")
+    for stage in stages:
+        for key in keys:
+            if (stage, key) not in alone:
+                yield _missing(look, stage, (key,))
+    if len(keys) > 1 and not any(check.stage == "collectives" for check in right):
+        yield _missing(look, "collectives", keys)
 
 
 @load_rule(
@@ -350,10 +366,15 @@ def data(look: Look) -> Iterator[Outcome]:
             expected=0,
             unit="wrong elements",
         )
-    keys = tuple(card.key for card in look.node.known_cards)
-    if len(keys) > 1 and not any(check.stage == "collectives" for check in checks):
-        yield _missing(look, "collectives", keys)
-    right = [check for check in checks if not check.wrong]
+    for check in checks:
+        if not check.wrong and not check.compared:
+            yield Outcome(
+                Status.unknown,
+                look.subject(check.cards, check.name),
+                detail=f"{check.check}: nothing was compared.",
+            )
+    right = [check for check in checks if not check.wrong and check.compared]
+    yield from _unchecked(look, right)
     if not checks:
         yield Outcome(Status.unknown, detail="No data was compared.")
     elif right and not wrong:

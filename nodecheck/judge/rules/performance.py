@@ -414,7 +414,7 @@ def _raw_rates(look: Look) -> dict[frozenset[str], float]:
 @load_rule(
     "measurements.collectives",
     "Collectives over all cards are as fast as the bundle's",
-    reads="bus bandwidth as nccl-tests defines it, over all cards, of the slowest rank",
+    reads="bus bandwidth as nccl-tests defines it, over all cards, averaged over the ranks",
     required=True,
     meaning="Every step of training over all cards waits for its gradients by as much longer.",
     next_step="Read measurements.transport and measurements.nvls first; then the pair matrix and the figures of the "

@@ -155,6 +155,10 @@ class Buffers:
         """Both directions once more; each word against the value that it was made with."""
         torch, worker = self._worker.torch, self._worker
         worker.step("compare")
+        # Nothing that is left over from the timed copies may pass for what this one brings.
+        self.up_to.zero_()
+        self.down_to.zero_()
+        worker.synchronize()
         self.both()
         worker.synchronize()
         words = self.up_from.numel()

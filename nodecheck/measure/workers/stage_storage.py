@@ -40,6 +40,10 @@ WITHOUT_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 O_DIRECT, which the next call then says again."""
 
 
+class WrongData(Exception):
+    """The disk returned other bytes than it was given: no trouble of one folder, but the end of the stage."""
+
+
 def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
     """Arguments: `folders`; `level` (`standard` 256 MiB, `full` 4 GiB; never more than half of what is free);
     `size_bytes` instead of the level's.
@@ -203,7 +207,7 @@ def sequential(file: File, writing: bool, count: int, patience: float) -> List[f
                 else:
                     file.read(buffer, offset)
                     if not stamped(buffer, offset):
-                        raise OSError(errno.EIO, "other bytes were read at %d than were written" % offset)
+                        raise WrongData("other bytes were read at %d than were written" % offset)
 
         seconds = side_by_side(one, count, os.fdatasync if writing else None, file.descriptor)
         values.append(part / seconds / 1e9)

@@ -11,6 +11,7 @@ from nodecheck.facts import Measurements, Node
 from nodecheck.facts.measurements import Check, Conditions, Figure, Load, StageRun, Transport
 from nodecheck.judge import Cause, Judgement, Owner, Status, Verdict, judge
 from nodecheck.profile import Profile, names
+from tests.healthy import node as node_of
 from tests.healthy import uuid
 from tests.judge.cases import HUNG, UNASKED, Case, check, faulty, found, healthy, profile
 
@@ -844,3 +845,23 @@ def test_a_profile_may_ask_for_what_is_only_wanted() -> None:
     node: Node = faulty("h200x8", {"measurements.transports": ()}, level="standard")
     assert judge(node, profile("h200x8")).verdict is Verdict.accepted
     assert judge(node, strict(profile("h200x8"))).verdict is Verdict.incomplete
+
+
+@pytest.mark.parametrize("name", ["h200x4", "h200x1"])
+def test_data_that_nobody_compared_is_no_pass(name: str) -> None:
+    """Every kind of check emptied in turn, and taken away in turn."""
+    bundle = profile(name)
+    whole = node_of(bundle, level="standard")
+    measured = whole.measurements
+    assert isinstance(measured, Measurements)
+    assert judge(whole, bundle).verdict is Verdict.accepted
+    for kind in sorted({one.check for one in measured.checks}):
+        emptied = tuple(
+            one.model_copy(update={"compared": 0}) if one.check == kind else one for one in measured.checks
+        )
+        gone = tuple(one for one in measured.checks if one.check != kind)
+        # Which collectives a level measures is its plan's affair: one of them less is no hole.
+        collective = next(one.stage for one in measured.checks if one.check == kind) == "collectives"
+        for left in (emptied,) if collective else (emptied, gone):
+            node = whole.model_copy(update={"measurements": measured.model_copy(update={"checks": left})})
+            assert judge(node, bundle).verdict is Verdict.incomplete, kind
