@@ -19,6 +19,7 @@ SAMPLES = {
     "h200x4-rejected": "h200x4",
     "h200x4-incomplete": "h200x4",
     "h200x1": "h200x1",
+    "h200x2": "h200x2",
 }
 """Recorded node → the profile it is judged against."""
 

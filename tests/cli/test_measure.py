@@ -66,12 +66,12 @@ def test_a_cpu_is_measured_judged_and_judged_again(tmp_path: Path) -> None:
 
 
 def test_a_recording_without_measurements(tmp_path: Path) -> None:
-    recorded = ("accept", "--from", NODES / "h200x2", "--profile", "h200x2", "--quiet")
+    recorded = ("accept", "--from", NODES / "h200x8", "--profile", "h200x8", "--quiet")
     assert "at level quick" in nodecheck(*recorded, cwd=tmp_path).stdout
     asked = nodecheck(*recorded, "--level", "standard", cwd=tmp_path)
     assert asked.returncode == 3
-    assert asked.stdout.startswith("INCOMPLETE h200x2 at level standard")
-    measured = nodecheck("measure", "--from", NODES / "h200x2", "--level", "standard", cwd=tmp_path)
+    assert asked.stdout.startswith("INCOMPLETE h200x8 at level standard")
+    measured = nodecheck("measure", "--from", NODES / "h200x8", "--level", "standard", cwd=tmp_path)
     assert measured.returncode == 3
     assert "the recording does not hold this" in measured.stdout
 
