@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from nodecheck.facts import Absent, KernelLog, LogEvent, Maybe, Why
@@ -13,7 +14,13 @@ from nodecheck.sources.commands import Commands
 from nodecheck.sources.files import Files
 
 MAX_EVENTS = 256
-"""Different events that are kept apart; what comes after is counted by kind alone: a flood stays readable."""
+"""Different events of one kind and severity that are kept apart; what comes after is counted without its device.
+
+A flood stays readable, and hides neither what is graver than itself nor what is of another kind.
+"""
+
+MAX_CODES = 1024
+"""Different codes of one kind and severity that are kept apart even then; a driver has fewer."""
 
 _MAX_LINE = 2048
 """Characters of a line that are looked at; the kernel itself cuts a record at 1 KiB to 2 KiB of text."""
@@ -227,20 +234,36 @@ class _Fold:
     action: str | None = None
 
 
+_NO_DEVICE = "the line names no device"
+_MANY_DEVICES = "one of more devices than are listed"
+
+_Key = tuple[EventKind, int | None, str | None, Severity | None]
+
+
 @dataclass
 class _Folds:
-    folds: dict[tuple[str, int | None, str | None, str | None], _Fold] = field(default_factory=dict)
+    folds: dict[_Key, _Fold] = field(default_factory=dict)
+    seen: set[tuple[EventKind, int | None, str | None]] = field(default_factory=set)
+    apart: Counter[tuple[EventKind, Severity | None]] = field(default_factory=Counter)
+    """Events of a kind and severity that are kept apart, with their devices or without."""
+    crowded: set[_Key] = field(default_factory=set)
+    """Where events lost their device, or code, for there are too many."""
 
     def add(self, sign: _Sign, line: Line) -> None:
-        if sign.continues and any(
-            fold.sign.kind == sign.kind and fold.sign.code == sign.code and fold.sign.device == sign.device
-            for fold in self.folds.values()
-        ):
+        event = (sign.kind, sign.code, sign.device)
+        if sign.continues and event in self.seen:
             return
-        key = (sign.kind, sign.code, sign.device, sign.severity)
-        if key not in self.folds and len(self.folds) >= MAX_EVENTS:
-            sign = _Sign(sign.kind, count=sign.count)
-            key = (sign.kind, None, None, None)
+        self.seen.add(event)
+        key = _key(sign)
+        if key not in self.folds and self.apart[sign.kind, sign.severity] >= MAX_EVENTS:
+            sign = replace(sign, device=None)
+            key = _key(sign)
+            if key not in self.folds and self.apart[sign.kind, sign.severity] >= MAX_EVENTS + MAX_CODES:
+                sign = replace(sign, code=None)
+                key = _key(sign)
+            self.crowded.add(key)
+        if key not in self.folds:
+            self.apart[sign.kind, sign.severity] += 1
         fold = self.folds.setdefault(key, _Fold(sign, line.text[:_MAX_TEXT], line.seconds, line.seconds))
         fold.count += sign.count
         fold.last = line.seconds
@@ -248,11 +271,12 @@ class _Folds:
             fold.action = sign.action
 
     def events(self) -> Iterator[LogEvent]:
-        for fold in self.folds.values():
+        for key, fold in self.folds.items():
+            no_device = _MANY_DEVICES if key in self.crowded else _NO_DEVICE
             yield LogEvent(
                 kind=fold.sign.kind,
                 code=fold.sign.code,
-                device=fold.sign.device or Absent(why=Why.not_present, detail="the line names no device"),
+                device=fold.sign.device or Absent(why=Why.not_present, detail=no_device),
                 severity=fold.sign.severity,
                 action=fold.action,
                 count=fold.count,
@@ -260,6 +284,10 @@ class _Folds:
                 last_seconds=_stamp(fold.last),
                 text=fold.text,
             )
+
+
+def _key(sign: _Sign) -> _Key:
+    return sign.kind, sign.code, sign.device, sign.severity
 
 
 def _stamp(seconds: float | None) -> Maybe[float]:
@@ -349,13 +377,14 @@ _LINK_DOWN = re.compile(
 
 def _read(text: str) -> _Sign | None:
     """What the line says, or None where it says nothing worth a look."""
-    if HARMLESS.search(text):
-        return None
+    driver = "NVRM:" in text
+    # These first: they quote the name of a process, which may be any word.
     if sxid := _SXID.search(text):
         return _sxid(sxid)
-    driver = "NVRM:" in text
     if driver and (xid := _XID.search(text)):
         return _xid(xid)
+    if HARMLESS.search(text):
+        return None
     if driver or "nvidia" in text:
         if _FALLEN.search(text):
             return _Sign("fallen_off_bus", pci_address(text))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodecheck.facts import Absent, KernelLog, LogEvent, Why, known
-from nodecheck.probes.kernel_log import MAX_EVENTS, find_events, pci_address, probe, read_lines
+from nodecheck.probes.kernel_log import MAX_CODES, MAX_EVENTS, find_events, pci_address, probe, read_lines
 from nodecheck.sources.channel import Json, Recorded
 from nodecheck.sources.commands import Commands
 from nodecheck.sources.files import Files
@@ -292,8 +292,50 @@ def test_a_card_named_long_before_is_not_the_one_that_fell() -> None:
 def test_a_flood_of_different_events_stays_bounded_and_counted() -> None:
     text = "\n".join(f"NVRM: Xid (PCI:0000:05:00): {number}, x" for number in range(1000, 3000))
     found = events(text)
-    assert len(found) == MAX_EVENTS + 1
+    assert len(found) == MAX_EVENTS + MAX_CODES + 1
     assert sum(e.count for e in found) == 2000
+
+
+def test_a_flood_of_harmless_events_hides_no_grave_one() -> None:
+    flood = [f"mlx5_core eth{number}: Link down" for number in range(400)]
+    flood += [
+        f"pcieport {number:04x}:00:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer"
+        for number in range(400)
+    ]
+    flood += [f"NVRM: Xid (PCI:{number:04x}:05:00): 31, pid=7, name=python, x" for number in range(400)]
+    grave = [
+        "NVRM: Xid (PCI:0000:3a:00): 79, pid=7, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3a:00): 48, pid=7, An uncorrectable double bit error",
+        "nvidia-nvswitch0: SXid (PCI:0000:01:00.0): 20034, Fatal, Link 3 LTSSM Fault Up",
+        "NVRM: GPU 0000:3a:00.0: GPU has fallen off the bus.",
+        "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0",
+        "pcieport 0000:3a:01.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+        "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 7: be00000000800400",
+    ]
+    found: dict[tuple[object, ...], LogEvent] = {
+        (e.kind, e.code, e.severity): e for e in events("\n".join(flood + grave))
+    }
+    for kind, code, severity in (
+        ("xid", 79, None), ("xid", 48, None), ("sxid", 20034, "fatal"), ("fallen_off_bus", None, None),
+        ("edac", None, "fatal"), ("aer", None, "fatal"), ("mce", None, "fatal"),
+    ):  # fmt: skip
+        assert found[kind, code, severity].count == 1, (kind, code)
+    assert found["aer", None, "fatal"].device == "0000:3a:01.0"
+
+
+def test_what_is_folded_says_why_it_names_no_device() -> None:
+    text = "\n".join(f"NVRM: Xid (PCI:{number:04x}:05:00): 31, x" for number in range(MAX_EVENTS + 9))
+    *_, last = events(text)
+    assert (last.code, last.count) == (31, 9)
+    assert isinstance(last.device, Absent)
+    assert last.device.detail == "one of more devices than are listed"
+
+
+@pytest.mark.parametrize("name", ["ACCESS_REG", "SATA link down", "NVRM: loading NVIDIA", "EDAC MC: Ver"])
+def test_the_name_of_a_process_makes_no_xid_harmless(name: str) -> None:
+    assert brief(f"NVRM: Xid (PCI:0000:3a:00): 79, pid=7, name={name}, GPU lost") == [
+        ("xid", 79, "0000:3a:00.0")
+    ]
 
 
 @pytest.mark.parametrize(
