@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+import time
+from functools import partial
 
 from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Live
 from nodecheck.sources.child import Output
+from nodecheck.sources.deadline import within
 
 __all__ = ["ALLOWED", "Commands", "Output", "live"]
 
@@ -53,14 +58,21 @@ class Commands:
 
 
 def live() -> Live:
-    """Programs of this machine, looked up on PATH; their messages are asked for in plain English."""
+    """Programs of this machine, from the absolute folders of PATH; their messages are asked for in English."""
     return Live(_answer)
 
 
 def _answer(name: str) -> Answer:
+    program, *arguments = ALLOWED[name]
+    seconds = JOURNAL_DEADLINE_SECONDS if name == "journal" else DEADLINE_SECONDS
+    began = time.monotonic()
+    # A dead network mount on PATH holds up even the look at what is there.
+    found = within(seconds, partial(_find, program))
+    if isinstance(found, Absent):
+        return found
     output = child.run(
-        ALLOWED[name],
-        deadline_seconds=JOURNAL_DEADLINE_SECONDS if name == "journal" else DEADLINE_SECONDS,
+        (found, *arguments),
+        deadline_seconds=max(0.0, seconds - (time.monotonic() - began)),
         env={**os.environ, "LC_ALL": "C"},
     )
     if isinstance(output, Absent):
@@ -71,3 +83,14 @@ def _answer(name: str) -> Answer:
         "stderr": output.stderr,
         "seconds": output.seconds,
     }
+
+
+def _find(program: str) -> Maybe[str]:
+    """Where the program is. What lies in the folder we were started in is none of the machine's programs."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    path = os.pathsep.join(folder for folder in folders if os.path.isabs(folder))  # noqa: PTH117
+    if found := shutil.which(program, path=path):
+        return found
+    if shutil.which(program, mode=os.F_OK, path=path):
+        return Absent(why=Why.no_permission, detail=f"{program}: {os.strerror(errno.EACCES)}")
+    return Absent(why=Why.not_present, detail=f"{program}: {os.strerror(errno.ENOENT)}")

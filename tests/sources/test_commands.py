@@ -71,6 +71,28 @@ def test_a_closed_folder_on_the_path_does_not_make_a_program_closed(
     assert answer.why is Why.not_present
 
 
+@pytest.mark.parametrize("entry", [".", "", "bin", "../bin", "./"])
+def test_a_program_in_a_relative_folder_of_the_path_is_none(
+    entry: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    (here / "bin").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    for folder in (here, here / "bin"):
+        install(folder, "dmesg", "echo planted")
+    if entry == "../bin":
+        install(programs, "dmesg", "echo planted")
+    monkeypatch.setenv("PATH", f"{entry}:/nonexistent:{entry}")
+    answer = run("dmesg")
+    assert isinstance(answer, Absent)
+    assert answer.why is Why.not_present
+    install(programs, "dmesg", 'echo "$0"')
+    monkeypatch.setenv("PATH", f"{entry}:{programs}")
+    output = run("dmesg")
+    assert isinstance(output, Output)
+    assert output.stdout == f"{programs}/dmesg\n"
+
+
 def test_a_program_that_hangs_is_left_behind(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "DEADLINE_SECONDS", 0.5)
     install(programs, "nv-fabricmanager", "trap '' TERM INT; echo started; /bin/sleep 600")
