@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import threading
@@ -21,6 +22,7 @@ from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Channel, Json
 from nodecheck.sources.recording import RecordingError, is_recording, load, members
+from nodecheck.sources.scrub import without_secrets
 
 if TYPE_CHECKING:
     from nodecheck.facts.measurements import StageName
@@ -84,7 +86,9 @@ class Run:
         """Look at the node. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""
         if notice is not None:
             self._notices.append(notice)
-        return self._until_interrupted(lambda: self._probing.run(stages), self._probing.node)
+        return _without_secrets(
+            self._until_interrupted(lambda: self._probing.run(stages), self._probing.node)
+        )
 
     def measure(
         self,
@@ -112,7 +116,7 @@ class Run:
             ),
         )
         found = self._until_interrupted(measuring.run, measuring.measurements)
-        return node.model_copy(update={"measurements": found})
+        return _without_secrets(node.model_copy(update={"measurements": found}))
 
     def look(
         self,
@@ -131,7 +135,7 @@ class Run:
         while measuring is not None and not self.interrupted and (doubtful := borderline(node, expected)):
             before = node.measurements
             found = self._until_interrupted(partial(measuring.again, doubtful), measuring.measurements)
-            node = node.model_copy(update={"measurements": found})
+            node = _without_secrets(node.model_copy(update={"measurements": found}))
             if isinstance(before, Absent) or found.figures == before.figures:
                 break  # they cannot be had again
         self.close()
@@ -175,6 +179,13 @@ class Run:
             seconds = time.monotonic() - self._began[stage]
             # Measured once more: both times count.
             self.durations[stage] = self.durations.get(stage, 0.0) + seconds
+
+
+def _without_secrets(node: Node) -> Node:
+    """The node as it may be shown and stored: whatever a log, a setting or a message gave away is replaced."""
+    seen = json.loads(node.model_dump_json())
+    shown = without_secrets(seen)
+    return node if shown == seen else Node.model_validate_json(json.dumps(shown))
 
 
 def _recorded_level(answers: dict[str, dict[str, Json]]) -> Level:

@@ -51,6 +51,32 @@ def scrub(
     return scrubbed, scrubber.counts()
 
 
+def without_secrets(facts: Json) -> Json:
+    """Facts as JSON, the same but for secrets: names and addresses stay, since a report says which node it is of."""
+    return _without_secrets(facts, "prose", _Scrubber(keep_identity=True, scrub_serials=False))
+
+
+def _without_secrets(value: Json, context: Context, scrubber: _Scrubber) -> Json:
+    if isinstance(value, str):
+        return scrubber.text(value, context=context) if len(value) > 5 else value
+    if isinstance(value, Mapping):
+        return {
+            name: _without_secrets(item, "settings" if name in _SETTINGS else context, scrubber)
+            for name, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        if context == "settings" and len(value) == 2 and isinstance(value[0], str):
+            name, setting = value
+            if _SECRET_KEY.fullmatch(name) and isinstance(setting, str):
+                return [name, REDACTED]
+        return [_without_secrets(item, context, scrubber) for item in value]
+    return value
+
+
+_SETTINGS = ("boot_command_line", "environment", "nccl_settings", "image_hints")
+"""Facts that are settings: lines of `key=value`, and pairs of a name and its value."""
+
+
 Context = Literal["prose", "settings", "mounts"]
 """What a text is: prose and logs; settings (environment, boot command line); mounts, whose options commas part."""
 
