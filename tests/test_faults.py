@@ -451,7 +451,26 @@ UNSEEN = [
     Fault("ECC counters not told",
           both(driver("nvmlDeviceGetTotalEccErrors 0 *", code(999)),
                driver("nvmlDeviceGetMemoryErrorCounter 0 *", code(999))),
+          "health.ecc_uncorrected_volatile", UNKNOWN, NOT_VISIBLE, INCOMPLETE, 0),
+    Fault("ECC counters not there",
+          both(driver("nvmlDeviceGetTotalEccErrors 0 *", code(3)),
+               driver("nvmlDeviceGetMemoryErrorCounter 0 *", code(3))),
           "health.ecc_uncorrected_volatile", UNKNOWN, NOT_VISIBLE, ACCEPTED, 0),
+    *(
+        Fault(f"{call} answers {answer}", driver(call.replace("#", "1"), answer),
+              finding, UNKNOWN, NOT_VISIBLE, INCOMPLETE, 1)
+        for call, finding, *answers in (
+            ("nvmlDeviceGetEccMode #", "health.ecc_mode", code(999), "7 7"),
+            ("nvmlDeviceGetRemappedRows #", "health.row_remap_pending", code(999), "0 0 2 0"),
+            ("nvmlDeviceGetRemappedRows #", "health.row_remap_failed", "0 0 0 5"),
+            ("nvmlDeviceGetEnforcedPowerLimit #", "cards.power_limit", code(999), "0"),
+            ("nvmlDeviceGetMigMode #", "cards.mig", code(999)),
+            ("nvmlDeviceGetVirtualizationMode #", "cards.virtualization", code(999)),
+            ("nvmlDeviceGetCurrPcieLinkWidth #", "cards.pcie.width", code(999), "0", "33"),
+            ("nvmlDeviceGetNumGpuCores #", "cards.cores", code(999), "0"),
+        )
+        for answer in answers
+    ),
     Fault("blank temperature", driver("nvmlDeviceGetTemperatureV 0 0", str(2**31 - 1)),
           "cards.temperature", UNKNOWN, NOT_VISIBLE, ACCEPTED, 0),
     Fault("UUID not told", driver("nvmlDeviceGetUUID 1", code(999)),

@@ -97,7 +97,7 @@ def _finding(rule: Rule, outcome: Outcome, profile: Profile, waived: str | None)
         unit=outcome.unit,
         observed_from=outcome.observed_from or rule.reads,
         expected_from=outcome.expected_from or ("" if outcome.expected is None else f"rule {rule.id}"),
-        required=profile.requires(rule.id, rule.required),
+        required=profile.requires(rule.id, rule.holds_up(outcome)),
         door=outcome.door or rule.door,
         cause=cause,
         owner=(outcome.owner or rule.owner) if trouble else None,

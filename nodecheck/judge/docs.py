@@ -86,7 +86,14 @@ def _section(rule: Rule) -> Iterator[str]:
 
 
 def _unseen(rule: Rule) -> str:
-    return "`unknown` and holds up the verdict" if rule.required else "`unknown` and stands in the ledger"
+    if rule.required:
+        return "`unknown` and holds up the verdict"
+    if rule.vital:
+        return (
+            "`unknown`; holds up the verdict where the answer was an error or nonsense, came too late or was "
+            "never asked for, and stands in the ledger otherwise"
+        )
+    return "`unknown` and stands in the ledger"
 
 
 def _sentence(text: str) -> str:

@@ -28,6 +28,8 @@ class Outcome:
     owner: Owner | None = None
     next_step: str = ""
     door: str = ""
+    why: Why | None = None
+    """Of an unknown: why the value is absent."""
 
 
 Judge = Callable[[Node, Profile], Iterable[Outcome]]
@@ -62,6 +64,16 @@ class Rule:
     judge: Judge
     under_load: bool = False
     """Whether it is asked only of runs that put load on the node, that is, never at level quick."""
+    vital: bool = False
+    """Whether an unknown holds up the verdict all the same where the answer was an error or nonsense, came too
+    late or was never asked for; what the device does not have, or may not tell, does not."""
+
+    def holds_up(self, outcome: Outcome) -> bool:
+        """Whether this outcome, if it is unknown, holds up the verdict; a profile may say otherwise."""
+        return self.required or (self.vital and outcome.why not in _TOLD_AS_ABSENT)
+
+
+_TOLD_AS_ABSENT = (Why.not_supported, Why.no_permission, Why.not_present)
 
 
 REGISTRY: dict[str, Rule] = {}
@@ -83,6 +95,7 @@ def rule(
     next_step: str,
     repeat: str,
     under_load: bool = False,
+    vital: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register the decorated function as a rule."""
 
@@ -105,6 +118,7 @@ def rule(
             repeat,
             judge,
             under_load,
+            vital,
         )
         return judge
 
@@ -157,7 +171,8 @@ def fail(detail: str, **words: Any) -> Outcome:
 
 def unknown(subject: Subject, absent: Absent, **known: Any) -> Outcome:
     """The outcome for a value that could not be seen."""
-    return Outcome(Status.unknown, subject, detail=f"Not seen: {str(absent).rstrip('.')}.", **known)
+    detail = f"Not seen: {str(absent).rstrip('.')}."
+    return Outcome(Status.unknown, subject, detail=detail, why=absent.why, **known)
 
 
 def skipped(reason: str, subject: Subject = NODE) -> Outcome:

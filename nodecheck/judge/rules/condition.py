@@ -163,6 +163,7 @@ def idle(look: Look) -> Outcome:
     fails="the limit is lower",
     cause=Cause.not_as_rented,
     owner=Owner.provider,
+    vital=True,
     meaning="A capped card is slower under load than the product, the more so the longer the load.",
     next_step="Ask the provider to set the power limit to the product's (`nvidia-smi -pl`, as root).",
     repeat=smi("enforced.power.limit", "power.limit", "power.default_limit", "power.max_limit"),
@@ -385,6 +386,7 @@ def temperature(look: Look) -> Outcome:
     fails="MIG is on and was not rented so, or the other way round",
     cause=Cause.not_as_rented,
     owner=Owner.provider,
+    vital=True,
     meaning="With MIG on, a program gets a slice of the card, without NVLink, and torch may see no card at "
     "all.",
     next_step="Ask the provider to switch MIG off (`nvidia-smi -mig 0`, as root, then a reset), or for "
@@ -451,6 +453,7 @@ def persistence(look: Look) -> Outcome:
     fails="the card is a virtual one, or serves virtual ones to guests",
     cause=Cause.not_as_rented,
     owner=Owner.provider,
+    vital=True,
     meaning="A vGPU is a share of a card: other guests compute on the same chip, and peer access and "
     "profiling are limited.",
     next_step="Ask the provider for a card of its own (pass-through), if that is what was rented.",
@@ -514,6 +517,7 @@ def confidential_computing(node: Node, profile: Profile) -> Iterator[Outcome]:
     fails="it has fewer lanes (unlike the generation, the width does not fall when the card idles)",
     cause=Cause.faulty,
     owner=Owner.provider,
+    vital=True,
     meaning="Half the lanes are half the bandwidth between host and card: a badly seated card, riser or "
     "cable.",
     next_step="Send this report to the provider: the card or its riser wants to be seated anew.",

@@ -98,6 +98,7 @@ def _timed_out(fact: Fact) -> Iterator[str]:
     fails="ECC is off on a card that is sold with it on",
     cause=Cause.misconfigured,
     owner=Owner.provider,
+    vital=True,
     meaning="Without ECC, errors in memory are neither corrected nor noticed: results may be wrong in "
     "silence.",
     next_step="Have ECC switched on (`nvidia-smi -e 1`, as root, then a reset).",
@@ -154,6 +155,7 @@ def _where(counts: EccCounts) -> str:
     fails="one or more",
     cause=Cause.faulty,
     owner=Owner.provider,
+    vital=True,
     meaning="Data in the card's memory was lost. The program that held it was ended, or went on with wrong "
     "data.",
     next_step=RESET,
@@ -181,6 +183,7 @@ def ecc_uncorrected_volatile(look: Look) -> Outcome:
     fails=f"more than {MANY_SRAM_UNCORRECTED} in SRAM",
     cause=Cause.faulty,
     owner=Owner.provider,
+    vital=True,
     meaning="The card has lost data in an earlier rental. Where the memory was repaired since, it may be "
     "sound; errors in SRAM are not repaired.",
     next_step="Note the count with this report, so that new errors can be told from old ones. If it grows, "
@@ -304,6 +307,7 @@ _flag_rule(
     clear="none waits",
     trouble="a bad memory row waits for a reset to be remapped",
     cause=Cause.faulty,
+    vital=True,
     meaning="A row of the card's memory is bad and still in use until the card is reset.",
     next_step=RESET,
     repeat=smi("remapped_rows.pending", "remapped_rows.uncorrectable"),
@@ -316,6 +320,7 @@ _flag_rule(
     clear="none has failed",
     trouble="the remapping of a memory row has failed",
     cause=Cause.faulty,
+    vital=True,
     meaning="The card has bad memory and no spare rows left for it: errors there will come back.",
     next_step=REPLACE,
     repeat=smi("remapped_rows.failure"),
@@ -419,6 +424,7 @@ _ACTIONS = {
     fails="the driver asks for a reset, a reboot or a drain",
     cause=Cause.faulty,
     owner=Owner.provider,
+    vital=True,
     meaning="After an error the driver itself says that the card is not to be used before it was seen to.",
     next_step="Have the provider do what the driver asks for, and look for the Xid that led to it.",
     repeat="nvidia-smi -q | grep -i 'recovery action'",

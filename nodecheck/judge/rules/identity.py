@@ -83,6 +83,7 @@ def _mark_rule(
     meaning: str,
     repeat: str,
     required: bool = False,
+    vital: bool = False,
 ) -> None:
     @card_rule(
         mark.id,
@@ -96,6 +97,7 @@ def _mark_rule(
         cause=Cause.not_as_rented,
         owner=Owner.provider,
         required=required,
+        vital=vital,
         meaning=meaning,
         next_step="Compare with what the contract names, and send this report to the provider.",
         repeat=repeat,
@@ -146,6 +148,7 @@ _mark_rule(
 _mark_rule(
     CORES,
     "The card has all its cores",
+    vital=True,
     meaning="A cut-down or partitioned chip computes more slowly than the product that was rented.",
     repeat=_ask_nvml("nvmlDeviceGetNumGpuCores"),
 )
