@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal
@@ -98,6 +99,8 @@ _CALLED = (
     r"(?:[_.-][\w.-]{0,40})?"
 )
 _SECRET_KEY = re.compile(rf"[\w.-]{{0,60}}{_CALLED}|(?:[\w.-]{{0,60}}[_.-])?(?:key|pass)", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(rf"(?-i:(?=[A-Z][A-Z0-9_]*\Z))(?:{_SECRET_KEY.pattern})", re.IGNORECASE)
+"""The name in a pair of a variable and its value."""
 _KEY_BEFORE = (
     rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}[\"']?\s{{0,3}}[=:]\s{{0,3}}|--[\w-]{{0,40}}?{_CALLED}\s+"
     r"|(?<![\w.-])(?:[\w.-]{0,60}[_.-])?(?:key|pass|sig|signature)=)"
@@ -112,7 +115,22 @@ _AUTHORIZATION = re.compile(
 _URL_CREDENTIALS = re.compile(
     r"(?P<key>\b[a-z][a-z0-9+.-]{1,20}://)(?P<value>[^/\s\"']{1,256})(?=@)", re.IGNORECASE
 )
-_SUSPICIOUS = ("pass", "secret", "token", "credential", "key", "psk", "sig", "bearer", "authori", "://")
+_PASSWORD_SHORT = re.compile(
+    r"(?P<key>(?<![\w.-])(?-i:(?!(?:OLD)?PWD=/))(?:[\w.-]{0,60}?pwd|(?:[\w.-]{0,60}[_.-])?pw)[\"']?\s{0,3}[=:]\s{0,3})"
+    r"(?P<value>[^\s\"']+)",
+    re.IGNORECASE,
+)
+"""But `PWD=/work` is the folder somebody is in."""
+_PASSWORD_AFTER = re.compile(
+    r"(?P<key>(?<![\w.-])[A-Z0-9_]{0,40}(?:PASSWORD|PASSWD)[ \t]{1,3})(?P<value>(?![=:\[])\S+)"
+)
+_LOGIN_BEFORE_HOST = re.compile(
+    r"(?P<key>(?<![\w:/])//|\biscsi:)(?P<value>[^/\s:@\"']{1,64}:[^/\s@\"']{1,256})(?=@)"
+)
+"""`//user:password@host` without a scheme, and dracut's `netroot=iscsi:user:password@host`."""
+_SUSPICIOUS = (
+    "pass", "secret", "token", "credential", "key", "psk", "sig", "bearer", "authori", "pw", "//", "iscsi:",
+)  # fmt: skip
 """One of these stands in every line that the patterns above match; most lines of a log hold none."""
 _SHAPES = re.compile(
     "|".join(
@@ -123,6 +141,7 @@ _SHAPES = re.compile(
             r"\b(?:hf|gsk|r8|npm|dckr_pat|dckr_oat|github_pat|gh[pousr]|[sr]k_live|[sr]k_test|rpa)_\w{16,}",
             r"\b(?:nvapi|glpat|tskey|xox[abeoprs]|hvs|ya29|dop_v1)[-_.][\w.-]{16,}",
             r"\bsk-(?=[\w-]{0,40}\d)[\w-]{16,}",  # OpenAI, Anthropic
+            r"\bhooks\.slack\.com/(?:services|workflows|triggers)/[\w/-]+",
             r"\bAIza[\w-]{30,}|\bpypi-AgE[\w-]{16,}|\bdapi[0-9a-f]{32}\b",  # Google, PyPI, Databricks
         )
     )
@@ -141,6 +160,11 @@ def _looks_random(word: str) -> bool:
 _MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])")
 _LONG_MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])")
 """InfiniBand's hardware address, which ends in the port's GUID."""
+_MAC_OTHERWISE = re.compile(
+    r"(?<![\w-])(?P<key>01-)?(?P<dashes>[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){5})(?![\w-])"
+    r"|(?<![\w.-])(?=[\d.]*[A-Fa-f])(?P<dots>[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2})(?!\w|[.-]\w)"
+)
+"""With dashes (after the boot loader's `BOOTIF=01-` too), or in three groups, which without a letter are a version."""
 _MAC_IN_NAME = re.compile(r"\benx([0-9a-f]{12})\b")
 """systemd names a network port after its MAC address where it knows nothing better."""
 
@@ -166,8 +190,15 @@ _IPV6_BLOCKS = tuple(ipaddress.IPv6Network(block) for block in ("2000::/3", "fc0
 
 # Names.
 
-_HOME = re.compile(r"(?P<key>/(?:homes?|[Uu]sers)/)(?P<value>[^/\s:;,\"'()\[\]{}<>|\\]+)")
-_USER_OPTION = re.compile(r"(?P<key>\b(?:user|username|login)=)(?P<value>[A-Za-z_][\w.-]*)")
+_HOME = re.compile(r"(?P<key>/(?:homes?|[Uu]sers)/|(?<![\w./-])/u/)(?P<value>[^/\s:;,\"'()\[\]{}<>|\\]+)")
+_USER_OPTION = re.compile(r"(?P<key>\b(?:user|username|login)=|\bacct=\"?)(?P<value>[A-Za-z_][\w.-]*)")
+_EMAIL = re.compile(
+    r"(?<![\w.+/-])(?P<user>[A-Za-z0-9][\w.+-]{0,63})@(?:[A-Za-z0-9-]{1,63}\.){1,8}"
+    r"(?!(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)[A-Za-z]{2,24}\b(?!:/)"
+)
+_ACCOUNT_OPTION = re.compile(r"(?P<key>[\s,](?P<what>name|domain)=)(?P<value>[^\s,]+)")
+"""Whose account a Ceph or SMB mount uses; other file systems call other things by these words."""
+_WITH_ACCOUNTS = (" ceph ", " fuse.ceph ", " cifs ", " smb3 ", " smbfs ")
 _CLOUD_HOST = re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]+)*")
 """AWS names a machine after its address."""
 _HOST_SAID = re.compile(r"Hostname set to <([^<>\s]{1,253})>|\bhostname=([\w.-]{1,253})")
@@ -231,9 +262,10 @@ class _Scrubber:
         kept = _COMMON | _vocabulary(answers)
         for name in _own_names(answers):
             self._host(name)  # the node itself is host-1
-        full = {name.lower().strip(". \n") for name in (*hosts, *_hosts(answers))} - {""}
+        met = _most_used(name.lower().strip(". \n") for name in _hosts(answers))
+        full = {*met, *(name.lower().strip(". \n") for name in (*hosts, *_own_names(answers)))} - {""}
         telling = {n for n in full | {name.partition(".")[0] for name in full} if _telling(n, kept)}
-        people = {name for name in (*users, *_users(answers)) if _telling(name.lower(), kept)}
+        people = {name for name in (*users, *_most_used(_users(answers))) if _telling(name.lower(), kept)}
         parts = [f"(?i:(?P<host>{_any_of(telling)}){_DOMAIN_TAIL})"] if telling else []
         parts += [f"(?P<user>{_any_of(people)})"] if people else []
         if parts:
@@ -300,6 +332,8 @@ class _Scrubber:
             items = sorted((str(name), item) for name, item in value.items())
             return {self.text(name): self._json(item, name, context) for name, item in items}
         if isinstance(value, (list, tuple)):
+            if len(value) == 2 and isinstance(value[0], str) and _SECRET_VARIABLE.fullmatch(value[0]):
+                return [value[0], self._json(value[1], value[0], context)]
             return [self._json(item, key, context) for item in value]
         # JSON has no such numbers as NaN.
         return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -318,9 +352,17 @@ class _Scrubber:
         lowered = line.lower()
         if any(word in lowered for word in _SUSPICIOUS):
             assigned = _ASSIGNED_OPTION if context == "mounts" else _ASSIGNED
-            for pattern in (_URL_CREDENTIALS, _AUTHORIZATION, assigned):
+            for pattern in (
+                _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _PASSWORD_SHORT, _PASSWORD_AFTER,
+            ):  # fmt: skip
                 line = pattern.sub(self._assigned, line)
+        if context == "mounts" and self._identity and any(word in line for word in _WITH_ACCOUNTS):
+            line = _ACCOUNT_OPTION.sub(self._account, line)
         return line
+
+    def _account(self, match: re.Match[str]) -> str:
+        make = self._host if match["what"] == "domain" else self._user
+        return match["key"] + make(match["value"])
 
     def _assigned(self, match: re.Match[str]) -> str:
         if match["value"] in ("(null)", REDACTED):
@@ -339,7 +381,10 @@ class _Scrubber:
     def _without_identity(self, text: str, key: str) -> str:
         text = _LONG_MAC.sub(":".join(["00"] * 20), text)
         text = _MAC.sub(lambda match: self._mac(match[0]), text)
+        text = _MAC_OTHERWISE.sub(self._mac_otherwise, text)
         text = _MAC_IN_NAME.sub(lambda match: "enx" + self._mac(match[1]).replace(":", ""), text)
+        if "@" in text:
+            text = _EMAIL.sub(lambda match: self._user(match["user"]) + "@example.org", text)
         text = _CLOUD_HOST.sub(lambda match: self._host(match[0]), text)
         text = _IPV6.sub(self._ipv6, text)
         if not (_VERSION_KEY.search(key) and _IPV4.fullmatch(text)):
@@ -351,10 +396,18 @@ class _Scrubber:
         return self._names.sub(self._name, text) if self._names else text
 
     def _mac(self, address: str) -> str:
-        digits = address.replace(":", "").lower()
+        digits = re.sub("[:.-]", "", address).lower()
         if len(set(digits)) == 1:
             return address
         return self._pseudonym("mac", digits, lambda n: "02:00:00:" + n.to_bytes(3, "big").hex(":"))
+
+    def _mac_otherwise(self, match: re.Match[str]) -> str:
+        """In the form it had."""
+        digits = self._mac(match["dashes"] or match["dots"]).replace(":", "")
+        if match["dots"]:
+            return digits if "." in digits else ".".join(digits[i : i + 4] for i in (0, 4, 8))
+        known = digits if "-" in digits else "-".join(digits[i : i + 2] for i in range(0, 12, 2))
+        return (match["key"] or "") + known
 
     def _ipv6(self, match: re.Match[str]) -> str:
         try:
@@ -395,6 +448,19 @@ class _Scrubber:
         if original not in given:
             given[original] = make(len(given) + 1)
         return given[original]
+
+
+MAX_LEARNED = 300
+"""Names of users, and of hosts, that are looked for everywhere.
+
+Each is tried at each word of a log of megabytes. Of more, those that stand in the recording most often are looked
+for; the others are replaced only where they clearly stand for a name.
+"""
+
+
+def _most_used(names: Iterable[str]) -> list[str]:
+    used = Counter(names)
+    return sorted(used, key=lambda name: (-used[name], -len(name), name))[:MAX_LEARNED]
 
 
 def _telling(name: str, kept: frozenset[str]) -> bool:

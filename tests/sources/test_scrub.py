@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import string
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,48 @@ def test_names_that_the_caller_knows_of() -> None:
     assert scrubbed("carol on login3", hosts=["login3"], users=["carol"]) == "user-1 on host-2"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("in /u/dana/run by dana", "in /u/user-1/run by user-1"),
+        ("mail to dana.smith+x@corp.example.com.", "mail to user-1@example.org."),
+        ('audit: USER_LOGIN acct="dana" exe="/usr/sbin/sshd"', 'audit: USER_LOGIN acct="user-1" exe="/usr/sbin/sshd"'),
+        ("getty@tty1.service user@1000.service", "getty@tty1.service user@1000.service"),
+        ("/sys/u/x /var/u/data", "/sys/u/x /var/u/data"),
+    ],
+)  # fmt: skip
+def test_people(text: str, expected: str) -> None:
+    assert scrubbed(text) == expected
+
+
+def test_accounts_of_mounts_go_and_what_else_is_called_a_name_stays() -> None:
+    mounts = (
+        "//nas/x /mnt/x cifs rw,username=dana,domain=CORPNET,vers=3.0 0 0\n"
+        "10.1.2.3:6789:/ /mnt/c ceph rw,name=erin,acl 0 0\n"
+        "filer7:/export /mnt/n nfs4 rw,addr=10.1.2.4 0 0\n"
+        "cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0\n"
+    )
+    result = scrubbed(mounts, "read /proc/self/mounts")
+    for name in ("nas", "dana", "CORPNET", "10.1.2", "erin", "filer7"):
+        assert name not in result, name
+    assert "cgroup rw,name=systemd 0 0" in result
+    assert ",vers=3.0 0 0" in result
+
+
+def test_thousands_of_names_and_a_long_log_take_seconds() -> None:
+    pick = random.Random(7)
+    names = ["".join(pick.choices(string.ascii_lowercase, k=9)) for _ in range(20_000)]
+    lines = [
+        f"[{number}.123456] app[{number}]: /home/{name}/run began and ended well"
+        for number, name in enumerate(names)
+    ]
+    text = "\n".join(lines * 3)
+    began = time.perf_counter()
+    result = scrubbed(text)
+    assert time.perf_counter() - began < 20
+    assert not any(f"/home/{name}/" in result for name in names[:200])
+
+
 # Addresses.
 
 
@@ -113,6 +157,8 @@ def test_names_that_the_caller_knows_of() -> None:
         ("fe80::5054:ff:fe12:3456%eth0", "2001:db8::1%eth0"),
         ("2600:1f14:abc:de00:1:2:3:4/64 ::1", "2001:db8::1/64 ::1"),
         ("52:54:00:12:34:56", "02:00:00:00:00:01"),
+        ("52-54-00-12-34-5E 5254.0012.345e", "02-00-00-00-00-01 0200.0000.0001"),
+        ("BOOTIF=01-52-54-00-12-34-56", "BOOTIF=01-02-00-00-00-00-01"),
         ("cdc_ether eth0: 82:8c:fc:a8:df:e8 enx828cfca8dfe8", "cdc_ether eth0: 02:00:00:00:00:01 enx020000000001"),
     ],
 )  # fmt: skip
@@ -170,6 +216,7 @@ SHAPED = st.one_of(
 NAMED = (
     "password={}", "db_password={}", "rd.luks.key={}", "token={}", "api_key={}", "API-KEY: {}", "secret = {}",
     "Authorization: Bearer {}", "https://user:{}@host.example.org/x", "systemd.set_credential=db:{}",
+    "pwd={}", "init_pw:{}", "db_pwd = {}",
     "--token {}", '"access_key": "{}"', "psk={}", "HF_TOKEN={}", "aws_secret_access_key={}",
 )  # fmt: skip
 PLACES = (
@@ -228,6 +275,34 @@ def test_a_long_random_word_among_settings_is_a_secret() -> None:
     assert "GPU-1c2d3e4f-0000-4000-8000-ABCDEF000001" in scrubbed(
         "CUDA_VISIBLE_DEVICES=GPU-1c2d3e4f-0000-4000-8000-ABCDEF000001", "read /proc/cmdline"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PGPASSWORD Zk3mQ9xT", "DB_PASSWORD  Zk3mQ9xT", "mount //bob:Zk3mQ9xT@nas/x",
+        "netroot=iscsi:bob:Zk3mQ9xT@10.0.0.1::::x",
+        "https://hooks.slack.com/services/T0000/B0000/Zk3mQ9xT",
+    ],
+)  # fmt: skip
+def test_further_places_of_secrets(text: str) -> None:
+    result = scrubbed(text, keep_identity=True)
+    assert "Zk3mQ9xT" not in result
+    assert REDACTED in result
+
+
+def test_pairs_of_a_variable_and_its_value() -> None:
+    pairs = [["NCCL_TOKEN", "Zk3mQ9xT"], ["NCCL_DEBUG", "INFO"], ["UCX_IB_PKEY", "0x7fff"], ["key", "value"]]
+    result = scrub(recording(interpreter={"describe": {"settings": pairs}}))[0]
+    expected = [["NCCL_TOKEN", REDACTED], *pairs[1:]]
+    assert result["interpreter"]["describe"]["value"] == {"settings": expected}
+
+
+@pytest.mark.parametrize(
+    "text", ["PWD=/work OLDPWD=/tmp", "PASSWORD: ", "a//b //host/share", "iscsi: registered transport (tcp)"]
+)
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    assert scrubbed(text) == text
 
 
 def test_a_private_key_goes_whole() -> None:
