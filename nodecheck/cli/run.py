@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nodecheck.measure import Measuring
     from nodecheck.report.document import Report
 
-_MAX_FACTS_BYTES = 64 * 1024 * 1024
-
 T = TypeVar("T")
 
 
@@ -221,29 +219,24 @@ def read_facts(path: Path) -> tuple[Node, Report | None]:
     """
     from pydantic import ValidationError
 
-    from nodecheck.report.document import ReportError
-    from nodecheck.report.document import load as load_report
+    from nodecheck.report import document
 
-    file = path / "report.json" if path.is_dir() else path
     try:
-        if file.stat().st_size > _MAX_FACTS_BYTES:
-            raise Stop(Exit.unreadable, f"{file} is larger than 64 MiB: not a file of facts")
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Stop(Exit.unreadable, f"{file} cannot be read: {error}") from None
-    if '"nodecheck-report/' in text[:4096]:
-        try:
-            report = load_report(file)
-        except ReportError as error:
-            raise Stop(Exit.unreadable, str(error)) from None
-        return report.facts, report
+        raw = document.read(path)
+        outline = document.tree(raw, path)
+        form = outline.get("format") if isinstance(outline, dict) else None
+        if isinstance(form, str) and form.startswith("nodecheck-report/"):
+            report = document.parse(raw, path)
+            return report.facts, report
+    except document.ReportError as error:
+        raise Stop(Exit.unreadable, str(error)) from None
     try:
-        return Node.model_validate_json(text), None
+        return Node.model_validate_json(raw), None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "its beginning"
         raise Stop(
-            Exit.unreadable, f"{file} does not hold nodecheck facts (at {where}: {first['msg']})"
+            Exit.unreadable, f"{path} does not hold nodecheck facts (at {where}: {first['msg']})"
         ) from None
 
 

@@ -25,6 +25,11 @@ SCHEMA_ID = "urn:nodecheck:schema:report:1"
 MAX_BYTES = 64 * 1024 * 1024
 """A report of eight cards has about 1 MB; anything much larger is not one."""
 
+_MAX_MARKS = 500_000
+"""Of a document's commas and opening brackets: a value takes some 100 bytes of memory, what is wrong with it 4 kB."""
+_MAX_CARDS = 256
+_MAX_ITEMS = 20_000
+
 _SECRET = re.compile(r"token|secret|passw|credential|api[-_]?key", re.IGNORECASE)
 
 
@@ -103,10 +108,48 @@ def load(path: Path) -> Report:
 
 def parse(raw: bytes, path: Path) -> Report:
     """The report that `raw`, read from `path`, holds. Raises `ReportError`."""
+    outline = tree(raw, path)
     try:
-        return Report.model_validate_json(raw)
+        report = Report.model_validate_json(raw)
     except ValidationError as error:
         raise ReportError(f"{path} {_trouble(error)}") from None
+    if outline is None:
+        raise ReportError(f"{path} is damaged, or no report at all")
+    return report
+
+
+def tree(raw: bytes, path: Path) -> Any:
+    """The JSON of `raw`, None if it is none. Raises `ReportError` where a key stands twice, or for too much of it."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) > _MAX_MARKS:
+        raise ReportError(f"{path} is damaged, or no report: it holds more values than any report")
+    try:
+        value = json.loads(raw, object_pairs_hook=_unambiguous)
+    except (ValueError, RecursionError):
+        return None
+    except ReportError as error:
+        raise ReportError(f"{path} {error}") from None
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            cards = item.get("cards")
+            if isinstance(cards, list) and len(cards) > _MAX_CARDS:
+                raise ReportError(f"{path} names {len(cards)} cards, more than any node has")
+            waiting += item.values()
+        elif isinstance(item, list):
+            if len(item) > _MAX_ITEMS:
+                raise ReportError(f"{path} holds a list of {len(item)} items, longer than in any report")
+            waiting += item
+    return value
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in made if names.count(name) > 1)
+        raise ReportError(f"is damaged: the key {plain(twice, 100)} stands twice in one object")
+    return made
 
 
 def read(path: Path) -> bytes:

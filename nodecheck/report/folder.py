@@ -162,6 +162,8 @@ def verify(path: Path) -> Verification:
         files = {name: digest for name, digest in report.parts.items() if name not in inner}
         checked += files
         differences += _file_differences(path, files)
+        differences += _rendered_differently(path, report)
+        differences += _evidence_missing(path, files)
     if report.level != report.facts.level:
         differences.append(f"level: the report says {report.level}, its facts {report.facts.level}")
     checked.append("verdict, judged again")
@@ -183,6 +185,37 @@ def _file_differences(root: Path, files: Mapping[str, str]) -> Iterator[str]:
         name = entry.relative_to(root).as_posix()
         if name not in files and name not in (FILE, EVIDENCE):
             yield f"{name}: not part of the report as it was written"
+
+
+def _rendered_differently(root: Path, report: Report) -> Iterator[str]:
+    """Pages that are not what their report gives, even if the hashes agree."""
+    for name, form in RENDERED.items():
+        try:
+            page = render(report, form).encode()
+        except Exception:
+            page = None  # as it was when the report was written: then there is no page
+        if page is None:
+            continue
+        stored = report.parts.get(name)
+        if stored is None:
+            yield f"{name}: the report has no hash of it"
+        elif stored == _digest(root / name) != hashlib.sha256(page).hexdigest():
+            same = report.tool.version == __version__
+            yield f"{name}: {'not what report.json gives' if same else 'rendered differently by this version'}"
+
+
+def _evidence_missing(root: Path, files: Mapping[str, str]) -> Iterator[str]:
+    """Files that the evidence's own list names and the report does not."""
+    manifest = f"{EVIDENCE}/manifest.json"
+    if manifest not in files or files[manifest] != _digest(root / manifest):
+        return
+    try:
+        members = json.loads(document.read(root / manifest))["members"]
+        missing = [f"{EVIDENCE}/{name}" for name in members if f"{EVIDENCE}/{name}" not in files]
+    except (document.ReportError, ValueError, RecursionError, LookupError, TypeError):
+        yield f"{manifest}: no list of a recording's files"
+        return
+    yield from (f"{name}: the report has no hash of it" for name in missing)
 
 
 def _inside(name: str) -> bool:

@@ -150,3 +150,26 @@ def test_what_cannot_be_read_gets_one_sentence(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(document, "MAX_BYTES", 1000)
     (tmp_path / "large").write_bytes(b" " * 1001)
     assert "larger than any report" in sentence(tmp_path / "large")
+
+
+def test_a_key_that_stands_twice_is_damage(tmp_path: Path) -> None:
+    raw = document.dump(samples.accepted(1))
+    path = tmp_path / "report.json"
+    path.write_text('{"judgement": {"verdict": "ACCEPTED"},' + raw[1:])
+    assert "the key judgement stands twice" in sentence(path)
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ('{"cards": [' + "{}," * 1_000_000 + "{}]}", "more values than any report"),
+        ('{"cards": [' + "{}," * 256 + "{}]}", "names 257 cards"),
+        ('{"cards": [{"x": [' + "0," * 20_000 + "0]}]}", "a list of 20001 items"),
+    ],
+)
+def test_more_than_any_node_has_is_refused_before_it_takes_memory(
+    facts: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.json"
+    path.write_text('{"format": "nodecheck-report/1", "facts": ' + facts + "}")
+    assert told in sentence(path)

@@ -352,3 +352,27 @@ def test_a_report_cannot_make_verify_read_elsewhere(name: str, tmp_path: Path) -
 def test_verify_refuses_what_is_no_report(tmp_path: Path) -> None:
     with pytest.raises(ReportError):
         folder.verify(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md"])
+def test_a_page_that_is_not_the_reports_own_shows(name: str, tmp_path: Path) -> None:
+    written = folder.write(judged(1), tmp_path, EVIDENCE)
+    forged = (written.path / name).read_bytes().replace(b"NVIDIA", b"NVIDlA")
+    (written.path / name).write_bytes(forged)
+    digest = hashlib.sha256(forged).hexdigest()
+    rewrite(written.path, lambda raw: raw["parts"].update({name: digest}))
+    assert folder.verify(written.path).differences == (f"{name}: not what report.json gives",)
+    rewrite(written.path, set_at("tool", "version", value="0.0.1"), hashed=True)
+    assert f"{name}: rendered differently by this version" in folder.verify(written.path).differences
+    (written.path / name).unlink()
+    rewrite(written.path, lambda raw: raw["parts"].pop(name))
+    assert f"{name}: the report has no hash of it" in folder.verify(written.path).differences
+
+
+def test_evidence_taken_away_together_with_its_hash_shows(tmp_path: Path) -> None:
+    manifest = json.dumps({"members": dict.fromkeys(EVIDENCE, "")}).encode()
+    written = folder.write(judged(1), tmp_path, {**EVIDENCE, "manifest.json": manifest})
+    assert folder.verify(written.path).differences == ()
+    (written.path / "evidence" / "nvml.json").unlink()
+    rewrite(written.path, lambda raw: raw["parts"].pop("evidence/nvml.json"))
+    assert "evidence/nvml.json: the report has no hash of it" in folder.verify(written.path).differences
