@@ -41,6 +41,7 @@ _IDENTITY = (
     "cards.memory.total",
     "cards.memory.bus_width",
     "cards.uniform",
+    "stack.torch.cards",
 )
 _LINKS = (
     "topology.nvlink.active_links",

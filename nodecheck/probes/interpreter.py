@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from nodecheck.facts import Absent, Maybe, Why, known
+from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.facts.stack import ContextTest, CudaError, Library, Torch, TorchDevice
 from nodecheck.probes import cuda_errors
 from nodecheck.sources.channel import Json
 
 T = TypeVar("T")
+
+KERNEL_SUM = 2**20 * (2**20 - 1) // 2
+"""What the worker's kernel must come to: 0 + 1 + … + (2^20 - 1)."""
 
 
 class Said:
@@ -35,8 +38,7 @@ class Said:
             return Absent(why=Why.not_present, detail=f"{item}: none")
         if kind is float and type(value) is int:
             value = float(value)
-        # bool is an int to Python, and neither is the other to us.
-        if isinstance(value, kind) and (kind is bool) == isinstance(value, bool):
+        if _is(value, kind):
             return value
         return Absent(why=Why.failed, detail=f"{item}: an answer of another shape: {str(value)[:80]}")
 
@@ -52,20 +54,29 @@ class Said:
             return _absent_by(error)
         if isinstance(self._answer, Absent):
             return self._answer
-        step = f"at the step {self.step!r}" if self.step else "before its first step"
-        if self._answer.get("returncode") is None:
-            return Absent(
-                why=Why.timed_out, detail=f"{self._answer.get('cut_off')}, {step}{_innermost(self.log)}"
-            )
-        if self.signal:
-            return Absent(why=Why.failed, detail=f"ended by {self.signal} {step}{_innermost(self.log)}")
-        code = self._answer["returncode"]
-        if code != 0:
-            last = self.log.strip().rpartition("\n")[2][:200]
-            return Absent(why=Why.failed, detail=f"ended with status {code} {step}: {last}")
+        broken = self.broken()
+        if broken is not None:
+            return broken
         if item != "import" and self.error("import"):
             return _absent_by(self.error("import"))
-        return Absent(why=Why.not_asked, detail=f"not reached; the worker ended {step}")
+        return Absent(why=Why.not_asked, detail=f"not reached; the worker ended {self._at()}")
+
+    def broken(self) -> Absent | None:
+        """What ended the worker before its own end; None where it ended by itself, or never began."""
+        if isinstance(self._answer, Absent):
+            return None
+        code, cut_off = self._answer.get("returncode"), self._answer.get("cut_off")
+        if code is None or cut_off:
+            return Absent(why=Why.timed_out, detail=f"{cut_off}, {self._at()}{_innermost(self.log)}")
+        if self.signal:
+            return Absent(why=Why.failed, detail=f"ended by {self.signal} {self._at()}{_innermost(self.log)}")
+        if type(code) is not int or code != 0:
+            last = self.log.strip().rpartition("\n")[2][:200]
+            return Absent(why=Why.failed, detail=f"ended with status {code} {self._at()}: {last}")
+        return None
+
+    def _at(self) -> str:
+        return f"at the step {self.step!r}" if self.step else "before its first step"
 
     @property
     def step(self) -> str:
@@ -80,6 +91,11 @@ class Said:
     @property
     def log(self) -> str:
         return "" if isinstance(self._answer, Absent) else str(self._answer.get("log", ""))
+
+
+def _is(value: object, kind: type[T]) -> TypeGuard[T]:
+    """Whether the value is of the kind; bool is an int to Python, and neither is the other to us."""
+    return isinstance(value, kind) and (kind is bool) == isinstance(value, bool)
 
 
 def _absent_by(error: Mapping[str, Json]) -> Absent:
@@ -141,13 +157,49 @@ def _context_error(said: Said) -> CudaError | None:
 def _worked(card: str, said: Said, error: CudaError | None) -> Maybe[bool]:
     if error is not None:
         return False
+    for item in ("sum", "context"):
+        if said.error(item):
+            return said.why_not(item)
     total = said.get("sum", dict)
     if isinstance(total, Absent):
         return total
+    refused = None if card == "cpu" else _not_by_the_driver(card, said)
+    if refused is not None:
+        return refused
+    got = _number(total.get("got"))
+    if got is None:
+        return Absent(why=Why.failed, detail=f"sum: an answer of another shape: {str(total)[:80]}")
+    if got != KERNEL_SUM:
+        return False
+    broken = said.broken()
+    if broken is not None:
+        return broken
+    if said.step != "done":
+        return Absent(
+            why=Why.failed, detail=f"the process ended at the step {said.step!r}, not at its own end"
+        )
+    return True
+
+
+def _not_by_the_driver(card: str, said: Said) -> Absent | None:
+    """What is missing for the sum to be this card's: the driver made a context, and it made it here.
+
+    Where there is no libcuda torch has the word: it may be built for another vendor's cards.
+    """
+    if said.error("init").get("missing") is True:
+        return None
+    for step in ("init", "context"):
+        result = said.get(step, dict)
+        if isinstance(result, Absent):
+            return result
+        if _number(result.get("code")) != 0:
+            return Absent(why=Why.failed, detail=f"{step}: an answer of another shape: {str(result)[:80]}")
     device = said.get("device", dict)
-    if card != "cpu" and known(device) and device.get("uuid") != card:
-        return Absent(why=Why.failed, detail=f"CUDA handed out another card, {device.get('uuid')}")
-    return total.get("got") == total.get("expected")
+    if isinstance(device, Absent):
+        return device
+    if device.get("uuid") != card:
+        return Absent(why=Why.failed, detail=f"CUDA handed out another card, {str(device.get('uuid'))[:80]}")
+    return None
 
 
 def cuda_init(said: Said) -> Maybe[CudaError]:
@@ -250,7 +302,7 @@ def _field(device: dict[str, Json], name: str, kind: type[T]) -> Maybe[T]:
     value = device.get(name)
     if value is None:
         return Absent(why=Why.not_supported, detail="this torch does not tell")
-    return value if isinstance(value, kind) else Absent(why=Why.failed, detail=str(value)[:80])
+    return value if _is(value, kind) else Absent(why=Why.failed, detail=str(value)[:80])
 
 
 def texts(answer: Maybe[Any]) -> Maybe[tuple[str, ...]]:

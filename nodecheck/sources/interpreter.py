@@ -184,7 +184,12 @@ class _Renter:
             return Absent(
                 why=Why.failed, detail=f"{path} does not run: {said['cut_off'] or last or _ending(said)}"
             )
-        return {"path": path, **items}
+        torch = items["torch"]
+        if not (isinstance(items["python"], str) and isinstance(items["prefix"], str)) or not (
+            torch is None or isinstance(torch, str)
+        ):
+            return Absent(why=Why.failed, detail=f"{path}: an answer of another shape: {str(items)[:80]}")
+        return {"path": path, "python": items["python"], "prefix": items["prefix"], "torch": torch}
 
     def _ask(
         self,

@@ -81,6 +81,14 @@ WORKS = answer(
         "free_bytes": 149437939712,
     }
 )
+
+
+def works(card: int, **more: Json) -> dict[str, Json]:
+    """`WORKS`, by this card."""
+    device = {"uuid": fake.uuid(card), "pci_address": "0000:18:00.0"}
+    return answer(WORKS["items"] | {"device": device} | more)
+
+
 CHOSEN = {"path": "/opt/python", "version": "3.12.3", "chosen": "--python", "others": ["/usr/bin/python3"]}
 
 
@@ -301,7 +309,8 @@ def test_what_was_said_before_a_hang_stays(tmp_path: Path) -> None:
 
 def test_the_cards_are_tried_and_the_cpu_is_not(tmp_path: Path) -> None:
     channel = Asked(
-        {"chosen": CHOSEN, "describe": answer(TORCH)} | {f"context {fake.uuid(i)}": WORKS for i in range(2)}
+        {"chosen": CHOSEN, "describe": answer(TORCH)}
+        | {f"context {fake.uuid(i)}": works(i) for i in range(2)}
     )
     facts = probe(tmp_path, interpreter=channel, cards=cards(2))
     assert not isinstance(facts.contexts, Absent)
@@ -341,7 +350,7 @@ def test_one_sick_card_among_healthy_ones(tmp_path: Path) -> None:
     )
     facts = probe(
         tmp_path,
-        interpreter={f"context {fake.uuid(0)}": WORKS, f"context {fake.uuid(1)}": refused},
+        interpreter={f"context {fake.uuid(0)}": works(0), f"context {fake.uuid(1)}": refused},
         cards=cards(2),
     )
     assert not isinstance(facts.contexts, Absent)
@@ -384,11 +393,69 @@ def test_a_test_without_a_result_says_why(tmp_path: Path, said: Any, why: Why, w
     assert words in absent(test.ok).detail
 
 
-def test_a_wrong_sum_is_no_success(tmp_path: Path) -> None:
-    wrong = answer(WORKS["items"] | {"sum": {"got": 1, "expected": 2}})
+@pytest.mark.parametrize("said", [{"got": 1, "expected": 2}, {"got": 1, "expected": 1}])
+def test_a_wrong_sum_is_no_success(tmp_path: Path, said: Json) -> None:
+    wrong = works(0, sum=said)
     facts = probe(tmp_path, interpreter={f"context {fake.uuid(0)}": wrong}, cards=cards(1))
     assert not isinstance(facts.contexts, Absent)
     assert facts.contexts[0].ok is False
+
+
+SUM = {"got": 549755289600, "expected": 549755289600}
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "words"),
+    [
+        (works(0) | {"step": "kernel", "returncode": -11}, Why.failed, "SIGSEGV"),
+        (works(0) | {"returncode": -11}, Why.failed, "SIGSEGV"),
+        (works(0) | {"returncode": 1}, Why.failed, "status 1"),
+        (works(0) | {"returncode": False}, Why.failed, "status False"),
+        (
+            works(0) | {"step": "kernel", "returncode": None, "cut_off": "not ended"},
+            Why.timed_out,
+            "'kernel'",
+        ),
+        (works(0) | {"cut_off": "not ended"}, Why.timed_out, "not ended"),
+        (works(0) | {"step": "kernel"}, Why.failed, "'kernel'"),
+        (works(0, sum={"got": 549755289600.0}), Why.failed, "another shape"),
+        (works(0, sum={"got": None, "expected": None}), Why.failed, "another shape"),
+        (works(0, sum={}), Why.failed, "another shape"),
+        (works(0, sum=[1]), Why.failed, "another shape"),
+        (works(0, init={"code": False}), Why.failed, "another shape"),
+        (works(0, context={"code": 0.0}), Why.failed, "another shape"),
+        (works(0, context={}), Why.failed, "another shape"),
+        (works(0, device={}), Why.failed, "another card"),
+        (answer(WORKS["items"]), Why.not_asked, "not reached"),
+        (answer({"sum": SUM}), Why.not_asked, "not reached"),
+        (works(0) | {"errors": {"sum": {"type": "RuntimeError", "message": "odd"}}}, Why.failed, "odd"),
+        (works(0) | {"errors": {"context": {"type": "OSError", "message": "odd"}}}, Why.failed, "odd"),
+    ],
+)
+def test_a_right_sum_alone_is_no_success(tmp_path: Path, said: Any, why: Why, words: str) -> None:
+    facts = probe(tmp_path, interpreter={f"context {fake.uuid(0)}": said}, cards=cards(1))
+    assert not isinstance(facts.contexts, Absent)
+    (test,) = facts.contexts
+    assert absent(test.ok).why is why
+    assert words in absent(test.ok).detail
+
+
+def test_without_libcuda_torch_has_the_word(tmp_path: Path) -> None:
+    missing = {"type": "OSError", "message": "libcuda.so.1: cannot open", "code": None, "missing": True}
+    said = answer({"sum": SUM, "kernel_seconds": 0.1, "free_bytes": 1}, errors={"init": missing})
+    facts = probe(tmp_path, interpreter={f"context {fake.uuid(0)}": said}, cards=cards(1))
+    assert not isinstance(facts.contexts, Absent)
+    assert facts.contexts[0].ok is True
+
+
+def test_a_bool_where_torch_gives_a_number_costs_that_number_alone(tmp_path: Path) -> None:
+    device = {"name": True, "uuid": fake.uuid(0), "total_bytes": True, "multiprocessors": 132}
+    facts = probe(tmp_path, interpreter={"describe": answer(TORCH | {"devices": [device]})})
+    assert not isinstance(facts.torch, Absent)
+    assert not isinstance(facts.torch.devices, Absent)
+    (seen,) = facts.torch.devices
+    assert (seen.uuid, seen.multiprocessors) == (fake.uuid(0), 132)
+    assert absent(seen.total_bytes).why is absent(seen.name).why is Why.failed
 
 
 def test_a_card_without_uuid_is_not_tried(tmp_path: Path) -> None:
@@ -421,7 +488,7 @@ def test_what_the_renter_hides_is_left_alone(
     devices = [{"uuid": fake.uuid(i)} for i in seen]
     channel = Asked(
         {"chosen": CHOSEN, "describe": answer(TORCH | {"devices": devices})}
-        | {f"context {fake.uuid(i)}": WORKS for i in range(2)}
+        | {f"context {fake.uuid(i)}": works(i) for i in range(2)}
     )
     facts = probe(
         tmp_path, interpreter=channel, cards=cards(2), environment={"CUDA_VISIBLE_DEVICES": variable}

@@ -178,6 +178,23 @@ def test_candidates_that_hang_or_talk_nonsense_are_passed_over(
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("shape", ["{}", "[]", "7", "true"])
+@pytest.mark.parametrize("item", ["python", "prefix", "torch"])
+def test_a_candidate_that_answers_in_another_shape_is_passed_over(
+    tmp_path: Path, bare_nodecheck: Path, item: str, shape: str
+) -> None:
+    said = {"python": '"3.12.1"', "prefix": '"/mine"', "torch": '"/mine/torch"'} | {item: shape}
+    lines = "; ".join(
+        f"""echo '{{"item": "{name}", "value": {value}}}' >/dev/fd/$4""" for name, value in said.items()
+    )
+    fake_python = script(tmp_path / "1" / "python3", lines)
+    good = environment(tmp_path / "2", torch=True)
+    assert told(live(PATH=f"{tmp_path}/1:{good}/bin"), "chosen")["path"] == str(good / "bin" / "python3")
+    answer = live(str(fake_python)).ask("chosen")
+    assert isinstance(answer, Absent)
+    assert "another shape" in answer.detail
+
+
 def test_it_is_looked_for_once_also_when_asked_from_several_threads(
     tmp_path: Path, bare_nodecheck: Path
 ) -> None:

@@ -12,8 +12,8 @@ from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
 from nodecheck.judge.rule import Outcome, fail, observe, of_card, passed, skipped, unknown, warn
 from nodecheck.judge.rules.stack import Look, listed, none, numbers, stack_rule, torch_of
 
-_CARD_STEPS = ("init", "context", "kernel")
-"""Steps of a context test in which only the driver and the card are at work."""
+_CARD_STEPS = ("init", "context", "kernel", "done")
+"""Steps of a context test in which only the driver and the card are at work; `done` is the process's own end."""
 
 
 @stack_rule(
@@ -303,7 +303,7 @@ def _foreign_libcuda(look: Look) -> str | None:
     reads="a context and a sum of 2^20 integers on each card, each in a process of its own",
     door="torch",
     passes="the sum is right; the times are stated",
-    fails="CUDA refuses, the sum is wrong, the process crashes or hangs in the driver or on the card",
+    fails="CUDA refuses, the sum is wrong, the process crashes or hangs in the driver or on the card, also after it",
     cause=Cause.faulty,
     owner=Owner.provider,
     required=True,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nodecheck.facts import Absent, Card, Node, Stack, Why, known
-from nodecheck.facts.stack import Library, Torch
-from nodecheck.judge.finding import NODE, Cause, Owner
+from nodecheck.facts import Absent, Card, Maybe, Node, Stack, Why, known
+from nodecheck.facts.stack import Library, Torch, TorchDevice
+from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Observation,
     Outcome,
@@ -297,6 +297,8 @@ def _arch_of(card: Card, torch: Torch, arches: Observation, works: bool) -> Outc
     }
     if isinstance(capability, Absent):
         return unknown(subject, capability)
+    if len(numbers(capability)) < 2:
+        return unknown(subject, Absent(why=Why.failed, detail=f"a compute capability {capability[:20]!r}"))
     words["expected"] = f"code for {capability}"
     code, ptx = runs_on(capability, arches.value)
     if code:
@@ -319,6 +321,8 @@ def runs_on(capability: str, arches: Iterable[str]) -> tuple[tuple[str, ...], tu
     version (CUDA C++ Programming Guide, 12.9, sections on binary and PTX compatibility and family features).
     """
     card = numbers(capability)[:2]
+    if len(card) < 2:
+        return (), ()
     code: list[str] = []
     ptx: list[str] = []
     for arch in arches:
@@ -478,6 +482,147 @@ def torch_devices(look: Look) -> Iterator[Outcome]:
 
 
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+_CORES_PER_SM = {"8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128, "10.0": 128}
+"""CUDA cores of a multiprocessor, by compute capability (CUDA C++ Programming Guide, 12.9)."""
+
+_MEMORY_SLACK = 0.05
+_FREE_SHARE, _FREE_SLACK_BYTES = 0.9, 2 * 1024**3
+"""CUDA's free memory is NVML's less the context's own, some hundred MiB."""
+
+_IDLE_BYTES = 1024**3
+"""Below this a card is not in use by anybody, as far as its memory tells."""
+
+
+@stack_rule(
+    "stack.torch.cards",
+    "Programs get the whole of each card",
+    nvidia=True,
+    reads="name, compute capability, memory and multiprocessors of each card as torch sees it, and the free memory "
+    "in a context, beside what NVML says of the same card",
+    door="torch",
+    passes="they are the card's: memory within 5 % of NVML's total less what the driver reserves, "
+    "multiprocessors that make up all cores, name and capability the same; at least 90 % of NVML's free memory, less "
+    "2 GiB, is free in a context on a card that nobody else uses",
+    fails="one of them is not: programs get a share of the card, or another card than NVML describes",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="Something between programs and the card hands out a part of it: HAMi and its like, a vGPU, limits of MPS.",
+    next_step="Look at stack.preloads for a library that shares cards out; send both to the provider.",
+    repeat="python3 -c 'import torch; print(torch.cuda.get_device_properties(0), torch.cuda.mem_get_info(0))'; "
+    "nvidia-smi --query-gpu=name,uuid,compute_cap,memory.total,memory.reserved,memory.free --format=csv",
+)
+def torch_cards(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if none(torch.cuda):
+        yield skipped("This torch is not built for CUDA; see stack.torch.gpu_build.")
+        return
+    if isinstance(look.node.cards, Absent):
+        yield unknown(NODE, look.node.cards)
+        return
+    if not look.node.cards:
+        yield skipped("There is no card to look at; see cards.listed.")
+    seen = look.see("torch.devices", "torch")
+    for card in look.node.known_cards:
+        if card.usable is False:
+            yield skipped("The card cannot be used; see cards.usable.", of_card(card))
+        elif card.modes.mig_enabled is True:
+            yield skipped("With MIG torch sees slices, not cards.", of_card(card))
+        elif isinstance(seen.value, Absent):
+            yield unknown(of_card(card), seen.value, observed_from=seen.source)
+        else:
+            yield _whole(look, card, seen)
+
+
+def _whole(look: Look, card: Card, seen: Observation) -> Outcome:
+    subject = of_card(card)
+    device = next((d for d in seen.value if known(d.uuid) and d.uuid == card.uuid), None)
+    if device is None:
+        missing = Absent(why=Why.not_present, detail="torch names no device with this card's UUID")
+        return unknown(subject, missing, observed_from=seen.source)
+    wrong: list[str] = []
+    unseen: list[Absent] = []
+    for complaint in (
+        _same("name", device.name, card.identity.name),
+        _same("compute capability", device.capability, card.identity.compute_capability),
+        _memory(device, card),
+        _multiprocessors(device, card),
+        _free(look, card),
+    ):
+        if isinstance(complaint, Absent):
+            unseen.append(complaint)
+        elif complaint:
+            wrong.append(complaint)
+    words: dict[str, Any] = {
+        "subject": subject,
+        "observed_from": seen.source,
+        "expected": "what NVML says of the card",
+        "expected_from": "NVML",
+    }
+    if wrong:
+        return fail(f"{'; '.join(wrong)}.", observed="; ".join(wrong), **words)
+    if unseen:
+        return Outcome(Status.unknown, detail=f"Not seen: {str(unseen[0]).rstrip('.')}.", **words)
+    return passed("torch sees the whole card.", observed="the whole card", **words)
+
+
+def _same(what: str, seen: Maybe[str], told: Maybe[str]) -> str | Absent:
+    """What is wrong in words; empty if nothing is. So for the other questions."""
+    if isinstance(seen, Absent):
+        return seen
+    if isinstance(told, Absent):
+        return told
+    return "" if seen == told else f"torch sees the {what} {seen}, NVML {told}"
+
+
+def _memory(device: TorchDevice, card: Card) -> str | Absent:
+    seen, total, reserved = device.total_bytes, card.memory.total_bytes, card.memory.reserved_bytes
+    if isinstance(seen, Absent):
+        return seen
+    if isinstance(total, Absent):
+        return total
+    usable = total if isinstance(reserved, Absent) else total - reserved
+    if abs(seen - usable) <= _MEMORY_SLACK * usable:
+        return ""
+    return f"torch sees {_mib(seen)} of memory, NVML {_mib(usable)}"
+
+
+def _multiprocessors(device: TorchDevice, card: Card) -> str | Absent:
+    seen, cores, capability = device.multiprocessors, card.identity.cores, card.identity.compute_capability
+    each = None if isinstance(capability, Absent) else _CORES_PER_SM.get(capability)
+    if each is None or isinstance(cores, Absent):
+        return ""
+    if isinstance(seen, Absent):
+        return seen
+    if seen * each == cores:
+        return ""
+    return f"torch sees {seen} multiprocessors ({seen * each} cores), NVML {cores} cores"
+
+
+def _free(look: Look, card: Card) -> str | Absent:
+    tests = look.stack.contexts
+    if isinstance(tests, Absent):
+        return tests
+    test = next((test for test in tests if test.card == card.key), None)
+    if test is None:
+        return Absent(why=Why.not_asked, detail="no context was made on this card")
+    seen, told, used = test.free_bytes, card.memory.free_bytes, card.memory.used_bytes
+    if isinstance(seen, Absent):
+        return seen
+    if isinstance(told, Absent):
+        return told
+    busy = (known(card.processes) and len(card.processes) > 0) or (known(used) and used > _IDLE_BYTES)
+    if busy or seen >= _FREE_SHARE * told - _FREE_SLACK_BYTES:
+        return ""
+    return f"{_mib(seen)} are free in a context, {_mib(told)} by NVML"
+
+
+def _mib(value: int) -> str:
+    return f"{value // 1024**2} MiB"
 
 
 @stack_rule(

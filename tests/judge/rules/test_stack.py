@@ -70,6 +70,7 @@ CPU_ONLY = {
     "stack.torch.cudnn": NONE,
     "stack.torch.arch_list": (),
 }
+GIB = 1024**3
 NO_TORCH = {"stack.torch": NONE}
 UNSEEN = {"stack": UNASKED}
 
@@ -239,6 +240,62 @@ CASES = [
     Case("stack.torch.arch", {"cards": ()}, SKIPPED),
     Case("stack.torch.arch", NO_TORCH, UNKNOWN),
     Case("stack.torch.arch", CPU_ONLY, SKIPPED),
+    *(
+        Case("stack.torch.arch", {"cards.0.identity.compute_capability": capability}, UNKNOWN, count=1)
+        for capability in ("", "9", "None.None", "gfx942")
+    ),
+    # What torch sees of each card
+    *(Case("stack.torch.cards", {}, PASS, profile=name) for name in ("h200x4", "b200x4", "a100x4", "l40sx4")),
+    *(
+        Case(
+            "stack.torch.cards",
+            faults,
+            FAIL,
+            count=1,
+            says=says,
+            cause=Cause.not_as_rented,
+            owner=Owner.provider,
+        )
+        for faults, says in (
+            ({"stack.torch.devices.1.total_bytes": 70 * GIB}, "71680 MiB of memory"),
+            ({"stack.torch.devices.1.total_bytes": 0}, "0 MiB of memory"),
+            ({"stack.torch.devices.1.total_bytes": 180 * GIB}, "of memory"),
+            ({"stack.torch.devices.1.multiprocessors": 66}, "66 multiprocessors (8448 cores), NVML 16896"),
+            ({"stack.torch.devices.1.capability": "8.0"}, "capability 8.0, NVML 9.0"),
+            ({"stack.torch.devices.1.name": "NVIDIA A100"}, "NVIDIA A100"),
+            ({"stack.contexts.1.free_bytes": 70 * GIB}, "free in a context"),
+            ({"stack.contexts.1.free_bytes": 70 * GIB, "cards.1.processes": DENIED}, "free in a context"),
+            ({"stack.torch.devices.1.multiprocessors": 66, "stack.torch.devices.1.name": HUNG}, "66"),
+        )
+    ),
+    Case(
+        "stack.torch.cards",
+        {"stack.contexts.1.free_bytes": 70 * GIB, "cards.1.memory.used_bytes": 60 * GIB},
+        PASS,
+        count=4,
+    ),
+    Case("stack.torch.cards", {"cards.1.identity.cores": DENIED}, PASS, count=4),
+    Case("stack.torch.cards", {"cards.1.memory.reserved_bytes": DENIED}, PASS, count=4),
+    *(
+        Case("stack.torch.cards", {path: HUNG}, UNKNOWN, count=1)
+        for path in (
+            "stack.torch.devices.1.uuid",
+            "stack.torch.devices.1.name",
+            "stack.torch.devices.1.total_bytes",
+            "stack.torch.devices.1.multiprocessors",
+            "stack.contexts.1.free_bytes",
+            "cards.1.memory.total_bytes",
+            "cards.1.memory.free_bytes",
+            "cards.1.identity.name",
+        )
+    ),
+    Case("stack.torch.cards", {"stack.torch.devices": HUNG}, UNKNOWN, count=4),
+    Case("stack.torch.cards", {"stack.contexts": ()}, UNKNOWN, count=4),
+    Case("stack.torch.cards", {"cards.1.modes.mig_enabled": True}, PASS, count=3),
+    Case("stack.torch.cards", {"cards": HUNG}, UNKNOWN),
+    Case("stack.torch.cards", {"cards": ()}, SKIPPED),
+    Case("stack.torch.cards", NO_TORCH, UNKNOWN),
+    Case("stack.torch.cards", CPU_ONLY, SKIPPED),
     # Its CUDA
     Case("stack.torch.cuda_minimum", {}, PASS),
     Case("stack.torch.cuda_minimum", {"stack.torch.cuda": "11.7"} | NO_CONTEXT, FAIL, but=PUBLISHED),
@@ -391,6 +448,8 @@ CASES = [
         "stack.context", stopped(0, Why.failed, "kernel", "SIGSEGV"), FAIL, cause=Cause.faulty, says="crashed"
     ),
     Case("stack.context", stopped(0, Why.failed, "import", "SIGILL"), UNKNOWN),
+    Case("stack.context", stopped(0, Why.failed, "done", "SIGSEGV"), FAIL, count=1, says="crashed"),
+    Case("stack.context", stopped(0, Why.timed_out, "done"), FAIL, count=1, says="does not answer"),
     Case(
         "stack.context",
         stopped(0, Why.failed, "kernel") | CPU_ONLY,
@@ -638,3 +697,8 @@ def test_only_settings_that_change_something_are_in_the_table() -> None:
         assert table[name].from_cards == 2
     assert table["NCCL_NVLS_ENABLE"].from_cards == 5
     assert all(variable.effect and not variable.effect.endswith(".") for variable in table.values())
+
+
+@pytest.mark.parametrize("capability", ["", "9", "x.y"])
+def test_nothing_is_said_to_run_on_a_capability_without_numbers(capability: str) -> None:
+    assert runs_on(capability, ["sm_90", "compute_90", "sm_90f", "sm_90a"]) == ((), ())
