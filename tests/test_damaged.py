@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodecheck.facts import Absent
+from nodecheck.facts import OWN_FAULT, Absent, Why
 from nodecheck.judge import BROKEN_RULE, Status, Verdict, judge
-from nodecheck.probes import STAGES, Probing
+from nodecheck.probes import STAGES, Probing, nvidia
 from nodecheck.profile import load
 from nodecheck.sources import Sources, recorders
+from nodecheck.sources.channel import decode
 from tests.fakes import nvml
 from tests.fakes.node import healthy
 from tests.fakes.tree import Ground
@@ -98,3 +99,23 @@ def test_a_closed_door_is_no_fault(data: st.DataObject) -> None:
     judgement = judge(node, load("h200x2"))
     assert not {f.id: f.detail for f in judgement.findings if f.status in (Status.warn, Status.fail)}
     assert judgement.verdict in (Verdict.accepted, Verdict.incomplete)
+
+
+def test_a_probe_that_breaks_is_no_fault_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(nvidia, "probe", broken)
+    node = Probing(Sources.recorded(damaged({})), "quick").run()
+    assert isinstance(node.cards, Absent) and node.cards.detail.startswith(OWN_FAULT)
+    judgement = judge(node, load("h200x2"))
+    assert judgement.verdict is Verdict.incomplete
+    (listed,) = (finding for finding in judgement.findings if finding.id == "cards.listed")
+    assert listed.status is Status.unknown and "KeyError" in listed.detail
+
+
+@pytest.mark.parametrize(
+    "stored", [{"absent": []}, {"absent": {}}, {"absent": 3}, {"absent": "why"}, {}, [], None]
+)
+def test_what_is_no_answer_is_one_that_failed(stored: Any) -> None:
+    assert decode(stored) == Absent(why=Why.failed, detail="the recording is damaged here")

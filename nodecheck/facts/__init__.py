@@ -1,6 +1,6 @@
 """What was seen. No I/O happens here; see `docs/` and `nodecheck report schema` for the JSON form."""
 
-from nodecheck.facts.base import NOT_ASKED, Absent, Fact, Maybe, Why, known, or_none, origin, seen
+from nodecheck.facts.base import NOT_ASKED, OWN_FAULT, Absent, Fact, Maybe, Why, known, or_none, origin, seen
 from nodecheck.facts.card import Card
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog, LogEvent
@@ -11,6 +11,7 @@ from nodecheck.facts.topology import Topology
 
 __all__ = [
     "NOT_ASKED",
+    "OWN_FAULT",
     "Absent",
     "Card",
     "Door",

@@ -79,6 +79,9 @@ def or_none(value: Maybe[T]) -> T | None:
 
 NOT_ASKED = Absent(why=Why.not_asked)
 
+OWN_FAULT = "nodecheck's own fault: "
+"""How the detail of a value begins that is absent because a probe broke: that says nothing of the node."""
+
 
 def seen(description: str, **read_from: str) -> Any:
     """A field's description and where each kind of source reads it.

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from nodecheck import __version__
-from nodecheck.facts import NOT_ASKED, Absent, Card, Level, Maybe, Node, Why
+from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Why
 from nodecheck.probes import host, kernel_log, nvidia, stack, topology, visibility
 from nodecheck.sources import Sources
 from nodecheck.sources.nvml import Survey
@@ -41,7 +41,7 @@ class Probing:
     def run(self, stages: Collection[Stage] = STAGES) -> Node:
         """The stages to their ends; one that breaks leaves `failed` with the reason, and the others go on."""
         s = self._sources
-        beside: list[threading.Thread] = []
+        beside: list[threading.Thread | None] = []
         if "host" in stages:
             beside.append(self._start("host", lambda: host.probe(s.files, s.process, s.commands)))
         if "kernel_log" in stages:
@@ -63,13 +63,19 @@ class Probing:
                 "stack", lambda: stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
             )
         for thread in beside:
-            thread.join()
+            if thread is not None:
+                thread.join()
         return self.node()
 
-    def _start(self, stage: Stage, probe: Callable[[], Any]) -> threading.Thread:
+    def _start(self, stage: Stage, probe: Callable[[], Any]) -> threading.Thread | None:
+        """The stage in a thread of its own; at once, and None, where this user may have no more threads."""
         # A daemon: a read that is stuck in the kernel must not hold up the end of the program.
         thread = threading.Thread(target=self._stage, args=(stage, probe), name=f"probe {stage}", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._stage(stage, probe)
+            return None
         return thread
 
     def node(self) -> Node:
@@ -82,7 +88,8 @@ class Probing:
         try:
             value = probe()
         except Exception as error:
-            value = Absent(why=Why.failed, detail=f"the {stage} probe broke: {type(error).__name__}: {error}")
+            told = f"{OWN_FAULT}the {stage} probe broke: {type(error).__name__}: {error}"
+            value = Absent(why=Why.failed, detail=told)
         with self._lock:
             self._node = self._node.model_copy(update={stage: value})
         self._notice(stage, "failed" if isinstance(value, Absent) else "done")

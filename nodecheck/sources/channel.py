@@ -76,6 +76,7 @@ def decode(stored: Json) -> Answer:
     if isinstance(stored, dict):
         if "value" in stored:
             return stored["value"]
-        if stored.get("absent") in Why.__members__:
-            return Absent(why=Why(stored["absent"]), detail=str(stored.get("detail", "")))
+        why = stored.get("absent")
+        if isinstance(why, str) and why in Why.__members__:
+            return Absent(why=Why(why), detail=str(stored.get("detail", "")))
     return Absent(why=Why.failed, detail="the recording is damaged here")

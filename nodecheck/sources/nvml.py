@@ -10,16 +10,17 @@ import json
 import re
 import signal
 import sys
-import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nodecheck.facts import Absent, Maybe, Why
+from nodecheck.facts import OWN_FAULT, Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live, decode, encode
+from nodecheck.sources.deadline import beside
 from nodecheck.sources.nvml_child import INIT
 
 SILENCE_SECONDS = 10.0
@@ -115,18 +116,8 @@ def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
     parts: list[dict[str, Any]] = [{"cards": [i]} for i in cards]
     if len(cards) > 1:
         parts.insert(0, {"pairs": cards})
-    answers: list[dict[str, Json]] = [{} for _ in parts]
-
-    def ask(k: int) -> None:
-        answers[k] = _ask(parts[k], silence_seconds, ends)
-
-    # Daemons: after an interrupt nobody waits for them.
-    threads = [threading.Thread(target=ask, args=(k,), daemon=True) for k in range(len(parts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for told in answers:
+    asked = [beside(partial(_ask, part, silence_seconds, ends)) for part in parts]
+    for told in [answers.result() for answers in asked]:
         # Later ones win: what a card's own child heard of it goes before what the pairs' child heard.
         calls.update(told)
     calls["survey()"] = encode(time.monotonic() - began)
@@ -159,7 +150,7 @@ def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str,
         calls.update(heard.told)
         if heard.done:
             return calls
-        reason = said if isinstance(said, Absent) else _why_stopped(said, heard.questions)
+        reason = _not_started(said) if isinstance(said, Absent) else _why_stopped(said, heard.questions)
         calls.update((question, encode(reason)) for question in heard.questions)
         if INIT not in calls:
             calls[INIT] = encode(reason)
@@ -213,6 +204,13 @@ def _line(text: str) -> dict[str, Any]:
     except ValueError:
         return {}  # cut off while it was written
     return said if isinstance(said, dict) else {}
+
+
+def _not_started(absent: Absent) -> Absent:
+    """No process or thread to be had says nothing of the driver."""
+    if absent.why is not Why.failed:
+        return absent
+    return Absent(why=Why.failed, detail=f"{OWN_FAULT}{absent.detail}")
 
 
 def _why_stopped(said: child.Transcript, questions: list[str]) -> Absent:

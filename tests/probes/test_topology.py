@@ -190,6 +190,16 @@ def test_the_count_the_time_and_the_excluded_cards() -> None:
     assert why(seen(survey(description)).excluded) is Why.failed
 
 
+@needs_compiler
+def test_a_count_that_cannot_be_is_not_counted_to() -> None:
+    description = nvml.describe("h200", 1)
+    description["nvmlGetExcludedDeviceCount"] = "4000000000"
+    asked = survey(description)
+    assert not isinstance(asked, Absent)
+    assert isinstance(asked.seconds, float) and asked.seconds < 20
+    assert why(asked.get("nvmlGetExcludedDeviceInfoByIndex", 64)) is Why.not_asked
+
+
 # The PCI bus and the driver
 
 

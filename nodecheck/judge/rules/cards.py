@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nodecheck.facts import Absent, Card, Maybe, Node, Stack, Topology, Why, known
+from nodecheck.facts import OWN_FAULT, Absent, Card, Maybe, Node, Stack, Topology, Why, known
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Look,
@@ -105,7 +105,8 @@ def _none_promised(cards: Maybe[tuple[Card, ...]]) -> Outcome:
 
 
 def _not_listed(absent: Absent, on_bus: str) -> Outcome:
-    if absent.why is Why.not_asked or "nvidia-ml-py" in absent.detail:
+    ours = absent.detail.startswith(OWN_FAULT) or "nvidia-ml-py" in absent.detail
+    if absent.why is Why.not_asked or ours:
         return unknown(NODE, absent)
     observed = str(absent)
     if absent.why is Why.timed_out:
