@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from nodecheck import __version__
 from nodecheck.cli import accept, capture, judge, measure, probe, profiles, report
 from nodecheck.cli.exits import Exit, Stop
+from nodecheck.cli.options import hush
 
 app = typer.Typer(
     name="nodecheck",
@@ -47,6 +49,9 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with a code of `Exit`; no traceback reaches the user."""
+    if sys.stderr is None:  # closed by the caller (`2>&-`)
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (until the end)
+    code: int | None = Exit.cannot_write
     try:
         code = typer.main.get_command(app)(standalone_mode=False)
         if sys.stdout is not None:
@@ -56,7 +61,10 @@ def main() -> None:
         code = stop.code
     except _CLICK_ERROR as error:
         if isinstance(error, _USAGE_ERROR):
-            error.show()
+            try:
+                error.show()
+            except OSError:
+                hush(2)
             code = Exit.usage
         else:
             _complain(error.format_message())
@@ -65,9 +73,9 @@ def main() -> None:
         _complain("interrupted")
         code = Exit.interrupted
     except BrokenPipeError:
-        # The reader has gone (`nodecheck … | head`): nothing is left to say, and to nobody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.accepted
+        # The reader has gone (`nodecheck … | head`): nothing is left to say, and to nobody. What the command has
+        # come to by then stands.
+        hush(1)
     except Exception as error:
         if os.environ.get("NODECHECK_TRACEBACK"):
             raise
@@ -87,4 +95,7 @@ _CLICK_ERROR: type[typer.BadParameter] = _USAGE_ERROR.__bases__[0]
 def _complain(sentence: str) -> None:
     # Whatever a node or a file put into the sentence must not steer the terminal.
     safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
-    print(f"nodecheck: {safe}", file=sys.stderr)
+    try:
+        print(f"nodecheck: {safe}", file=sys.stderr, flush=True)
+    except OSError:
+        hush(2)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import Force, LevelName, Python, TimeBudget
+from nodecheck.cli.options import Force, LevelName, Python, TimeBudget, say
 
 
 def capture(
@@ -31,14 +31,21 @@ def capture(
     ] = False,
 ) -> None:
     """Record everything that `accept` would read. Host name, addresses, user names and secrets are replaced."""
-    from nodecheck.cli.run import Run
+    from nodecheck.cli.run import Run, undisturbed
     from nodecheck.sources import recording
 
+    try:
+        recording.check_place(path)
+    except recording.RecordingError as error:
+        raise Stop(Exit.cannot_write, str(error)) from None
     run = Run(None, python, level)
     run.measure(run.probe(), budget_seconds=time_budget, force=force)
     run.close()
     try:
-        recording.save(run.answers, path, keep_identity=keep_identity, scrub_serials=scrub_serials)
+        with undisturbed():
+            recording.save(run.answers, path, keep_identity=keep_identity, scrub_serials=scrub_serials)
     except recording.RecordingError as error:
         raise Stop(Exit.cannot_write, str(error)) from None
-    typer.echo(f"wrote {path}; replay it with: nodecheck accept --from {path} --profile NAME")
+    say(f"wrote {path}; replay it with: nodecheck accept --from {path} --profile NAME\n")
+    if run.interrupted:
+        raise Stop(Exit.interrupted, f"interrupted: what had not been asked by then is missing in {path}")

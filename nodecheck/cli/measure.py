@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import Force, From, LoadName, Python, TimeBudget
+from nodecheck.cli.options import Force, From, LoadName, Python, TimeBudget, printing
 
 if TYPE_CHECKING:
     from nodecheck.facts import Measurements
@@ -56,10 +55,11 @@ def measure(
         raise Stop(
             Exit.interrupted if run.interrupted else Exit.incomplete, f"nothing was measured ({found})"
         )
-    if as_json:
-        sys.stdout.write(found.model_dump_json(indent=1) + "\n")
-    else:
-        measured.show(node, found)
+    with printing():
+        if as_json:
+            print(found.model_dump_json(indent=1))
+        else:
+            measured.show(node, found)
     raise typer.Exit(Exit.interrupted if run.interrupted else _code(found))
 
 

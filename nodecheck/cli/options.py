@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -142,13 +144,37 @@ def exit_code(judgement: Judgement, strict: bool) -> Exit:
 
 
 def show(report: Report, *, quiet: bool, folder: Written | None = None) -> None:
-    """The report on stdout. A reader that has gone or a full disk behind stdout changes no verdict."""
+    """The report on stdout."""
     from nodecheck.report import terminal
 
-    try:
+    with printing():
         terminal.show(report, quiet=quiet, folder=folder)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Print what says the same as the exit code: a reader that has gone or a full disk changes no verdict."""
+    try:
+        yield
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        # What is still in the buffer would fail again at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        hush(1)
+
+
+def say(text: str) -> None:
+    """What a command is there to print. A reader that has gone has read enough; `Stop` where it is not written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        hush(1)
+    except OSError as error:
+        hush(1)
+        raise Stop(Exit.cannot_write, f"cannot write to stdout: {error.strerror}") from None
+
+
+def hush(descriptor: int) -> None:
+    """Send a stream nowhere: what is still in its buffer would fail again at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

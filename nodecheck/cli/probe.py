@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nodecheck.cli.options import From, Python
+from nodecheck.cli.exits import Exit, Stop
+from nodecheck.cli.options import From, Python, say
 
 
 def probe(
@@ -26,6 +27,8 @@ def probe(
     run = Run(recording, python, None if recording else "quick")
     facts = run.measure(run.probe()).model_dump_json(indent=2) + "\n"
     if output is None:
-        typer.echo(facts, nl=False)
+        say(facts)
     else:
         write_text(output, facts)
+    if run.interrupted:
+        raise Stop(Exit.interrupted, "interrupted: what had not been asked by then is missing in these facts")

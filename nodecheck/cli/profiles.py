@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import From
+from nodecheck.cli.options import From, printing, say
 
 if TYPE_CHECKING:
     from nodecheck.profile import Profile
@@ -32,11 +32,10 @@ def list_(as_json: AsJson = False) -> None:
 
     titles = {name: load(name).title for name in names()}
     if as_json:
-        typer.echo(json.dumps([{"name": name, "title": title} for name, title in titles.items()], indent=2))
+        say(json.dumps([{"name": name, "title": title} for name, title in titles.items()], indent=2) + "\n")
         return
     width = max(map(len, titles))
-    for name, title in titles.items():
-        typer.echo(f"{name:{width}}  {title}")
+    say("".join(f"{name:{width}}  {title}\n" for name, title in titles.items()))
 
 
 @app.command()
@@ -47,7 +46,7 @@ def show(
     from nodecheck.profile.text import readable
 
     profile = _load(name)
-    typer.echo(profile.model_dump_json(indent=2, by_alias=True) if as_json else readable(profile))
+    say((profile.model_dump_json(indent=2, by_alias=True) if as_json else readable(profile)) + "\n")
 
 
 @app.command()
@@ -62,12 +61,15 @@ def validate(
         try:
             profile = load(file, allow_abstract=True, findings=REGISTRY)
         except ProfileError as error:
-            typer.echo("\n".join(error.problems))
+            said.extend(error.problems)
             return False
-        typer.echo(f"{profile.name}: valid ({profile.title})")
+        said.append(f"{profile.name}: valid ({profile.title})")
         return True
 
+    said: list[str] = []
     every = [valid(file) for file in files]
+    with printing():
+        print("\n".join(said))
     raise typer.Exit(Exit.accepted if all(every) else Exit.unreadable)
 
 
@@ -78,7 +80,7 @@ def schema() -> None:
 
     from nodecheck.profile import Profile
 
-    typer.echo(json.dumps(Profile.model_json_schema(by_alias=True), indent=2))
+    say(json.dumps(Profile.model_json_schema(by_alias=True), indent=2) + "\n")
 
 
 @app.command("suggest")
@@ -90,7 +92,7 @@ def suggest_(recording: From = None) -> None:
     likely = suggest(Run(recording, None).probe(stages=("cards", "topology")))
     if likely is None:
         raise Stop(Exit.incomplete, "no shipped profile fits this node; `nodecheck profiles list` names them")
-    typer.echo(likely)
+    say(f"{likely}\n")
 
 
 @app.command()
@@ -125,10 +127,10 @@ def new(
     except ProfileError as error:
         raise Stop(Exit.unreadable, str(error)) from None
     if output is None:
-        typer.echo(text, nl=False)
+        say(text)
         return
     write_text(output, text)
-    typer.echo(f"{output}: written; read it through, then `nodecheck profiles validate {output}`")
+    say(f"{output}: written; read it through, then `nodecheck profiles validate {output}`\n")
 
 
 def _standing(report: Report, source: Path) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
+from nodecheck.cli.options import printing, say
 
 if TYPE_CHECKING:
     from nodecheck.report.document import Report
@@ -56,9 +57,10 @@ def render(
         except WriteError as error:
             raise Stop(Exit.cannot_write, str(error)) from None
     elif form is Format.terminal:
-        terminal.show(report)
+        with printing():
+            terminal.show(report)
     else:
-        typer.echo(render_as(report, form.value), nl=False)
+        say(render_as(report, form.value))
 
 
 @app.command("verify")
@@ -71,11 +73,9 @@ def verify(path: ReportPath) -> None:
         result = folder.verify(path)
     except ReportError as error:
         raise Stop(Exit.unreadable, str(error)) from None
-    for difference in result.differences:
-        typer.echo(difference)
-    if result.differences:
-        raise typer.Exit(Exit.rejected)
-    typer.echo(f"as it was written: {', '.join(result.checked)}")
+    with printing():
+        print("\n".join(result.differences) or f"as it was written: {', '.join(result.checked)}")
+    raise typer.Exit(Exit.rejected if result.differences else Exit.accepted)
 
 
 @app.command("schema")
@@ -85,7 +85,7 @@ def schema() -> None:
 
     from nodecheck.report import document
 
-    typer.echo(json.dumps(document.schema(), indent=2))
+    say(json.dumps(document.schema(), indent=2) + "\n")
 
 
 def _load(path: Path) -> Report:

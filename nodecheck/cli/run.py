@@ -154,7 +154,7 @@ class Run:
         from nodecheck.sources import child, workers
 
         try:
-            with _ends_like_ctrl_c(signal.SIGTERM, signal.SIGHUP):
+            with ends_like_ctrl_c():
                 return work()
         except KeyboardInterrupt:
             self.interrupted = True
@@ -194,22 +194,33 @@ def _recorded_level(answers: dict[str, dict[str, Json]]) -> Level:
     return "standard" if questions else "quick"
 
 
-@contextlib.contextmanager
-def _ends_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
+def ends_like_ctrl_c() -> contextlib.AbstractContextManager[None]:
     """Treat a polite end (`timeout 60 nodecheck …`, a dropped ssh) as Ctrl-C, so that it leaves a report too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in signals}
+    return _handling(interrupt, signal.SIGTERM, signal.SIGHUP)
+
+
+def undisturbed() -> contextlib.AbstractContextManager[None]:
+    """Finish what is nearly done, whoever asks for an end."""
+    return _handling(lambda _number, _frame: None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, object], None], *signals: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # What is ignored (`nohup`) stays so.
+    handled = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def read_facts(path: Path) -> tuple[Node, Report | None]:

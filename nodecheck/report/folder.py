@@ -69,11 +69,11 @@ def write(report: Report, parent: Path, evidence: Mapping[str, bytes | Path] | N
 def write_file(path: Path, content: bytes) -> None:
     """Write one file (mode 0600) whole or not at all; a device or pipe is written to. Raises `WriteError`."""
     try:
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            target.write_bytes(content)
+        if path.exists() and not path.is_file():
+            # By the name that was given: a pipe behind /dev/stdout has no path of its own.
+            path.write_bytes(content)
             return
-        write_whole(target, content)
+        write_whole(path.resolve(), content)
     except (OSError, RuntimeError) as error:
         raise WriteError(f"cannot write {path}: {reason(error)}") from None
 

@@ -157,7 +157,7 @@ def display(*, quiet: bool = False, stream: IO[str] | None = None) -> Iterator[N
     """
     progress = Progress()
     stream = stream or sys.stderr
-    if quiet:
+    if quiet or stream is None:  # closed by the caller (`2>&-`)
         yield lambda *_: None
         return
     console = Console(file=stream)

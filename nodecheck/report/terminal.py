@@ -68,7 +68,7 @@ def show(report: Report, *, quiet: bool = False, folder: Written | None = None) 
             print(f"nodecheck: the report lies in {plain(str(folder.path))}", file=sys.stderr)
         return
     console = _Console(file=sys.stdout)
-    console.width = min(console.width, _WIDEST)
+    console.width = min(console.width or 80, _WIDEST)  # COLUMNS=0: unknown
     print_on(console, report, folder)
 
 

@@ -8,6 +8,7 @@ size, count and depth is bounded before memory is spent on it.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -147,7 +148,8 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _write(path: Path, content: bytes) -> None:
+def check_place(path: Path) -> None:
+    """See whether a recording can be written to `path`, before it is made. Raises `RecordingError`."""
     try:
         if path.is_dir():
             raise RecordingError(
@@ -155,6 +157,16 @@ def _write(path: Path, content: bytes) -> None:
             )
         if path.exists() and not path.is_file():
             raise RecordingError(f"{_shown(path)} is not a plain file and is left alone: name another")
+        path.parent.stat()
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"cannot write {_shown(path)}: {reason(error)}") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    check_place(path)
+    try:
         write_whole(path, content)
     except (OSError, ValueError) as error:
         raise RecordingError(f"cannot write {_shown(path)}: {reason(error)}") from None

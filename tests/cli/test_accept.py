@@ -307,3 +307,147 @@ def test_a_broken_stdout_changes_no_verdict(stdout: str, tmp_path: Path) -> None
     assert run.wait(timeout=30) == 2, said
     assert "Traceback" not in said
     assert only_report(tmp_path / "reports")
+
+
+def shell(script: str, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A bash script in which `$@` is nodecheck with these arguments."""
+    command = [sys.executable, "-m", "nodecheck", *map(str, arguments)]
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("closing", ["2>&-", "2>/dev/full"])
+def test_a_broken_stderr_changes_nothing(closing: str, tmp_path: Path) -> None:
+    argv: list[str | Path] = ["accept", "--from", NODES / "h200x4-rejected", "--profile", "h200x4"]
+    run = shell(f'exec "$@" {closing}', *argv, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout.startswith("REJECTED h200x4") and "nodecheck: " not in run.stdout.split("\n")[0]
+    assert only_report(tmp_path / "reports")
+    for code, wrong in ((64, ["reject"]), (65, ["accept", "--profile", "h200x7777"])):
+        refused = shell(f'exec "$@" {closing}', *wrong, cwd=tmp_path)
+        assert (refused.returncode, refused.stdout) == (code, "")
+
+
+def test_a_node_with_few_processes_left_still_has_a_report(tmp_path: Path) -> None:
+    """Without threads (none can be started: the limit is the user's, and root has none) it takes longer."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading\n"
+        "def start(self):\n"
+        '    raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = start\n"
+    )
+    run = nodecheck(
+        "accept", "--profile", "h200x1", "--level", "quick", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert run.returncode == 3, run.stdout + run.stderr
+    report = only_report(tmp_path / "reports")
+    assert report["facts"]["host"]["kernel"] == os.uname().release
+
+
+@pytest.mark.parametrize("pipe", ["| true", ">/dev/full"])
+def test_an_exit_code_is_the_same_behind_a_pipe(pipe: str, tmp_path: Path) -> None:
+    made = nodecheck(
+        "accept",
+        "--from",
+        NODES / "h200x4-accepted",
+        "--profile",
+        "h200x4",
+        "--report-dir",
+        "out",
+        cwd=tmp_path,
+    )
+    assert made.returncode == 0
+    (folder,) = (tmp_path / "out").iterdir()
+    (folder / "report.md").write_text("mended")
+    (tmp_path / "bad.toml").write_text("schema = 7\n")
+    node = NODES / "h200x4-accepted"
+    argvs: tuple[tuple[int, list[str | Path]], ...] = (
+        (2, ["report", "verify", folder]),
+        (65, ["profiles", "validate", tmp_path / "bad.toml"]),
+        (3, ["measure", "--from", node]),
+        (2, ["judge", folder, "--profile", "h200x8"]),
+        (0 if pipe == "| true" else 73, ["probe", "--from", node]),
+    )
+    for code, argv in argvs:
+        run = shell(f'"$@" {pipe}; exit ${{PIPESTATUS[0]}}', *argv, cwd=tmp_path)
+        assert run.returncode == code, (argv, run.stderr)
+        assert (
+            "Traceback" not in run.stderr and "internal" not in run.stderr and "Exception" not in run.stderr
+        )
+
+
+@pytest.mark.parametrize("place", ["/", "", "missing/node.tar.gz", "closed/node.tar.gz", "/proc/node.tar.gz"])
+def test_where_no_recording_can_be_written_none_is_made(place: str, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    if place.startswith("closed") and os.getuid() == 0:
+        pytest.skip("root may write anywhere")
+    run = nodecheck("capture", place, cwd=tmp_path)
+    assert run.returncode == 73
+    assert run.stderr.startswith("nodecheck: ") and run.stderr.count("\n") == 1
+
+
+def test_a_terminal_of_unknown_width_is_an_ordinary_one(tmp_path: Path) -> None:
+    argv: list[str | Path] = ["judge", "--from", NODES / "h200x1", "--profile", "h200x1"]
+    plain, unknown = (nodecheck(*argv, cwd=tmp_path, env={"COLUMNS": columns}) for columns in ("80", "0"))
+    assert unknown.stdout == plain.stdout != ""
+
+
+def test_a_file_behind_a_pipe_is_written_to(tmp_path: Path) -> None:
+    argv: list[str | Path] = ["probe", "--from", NODES / "h200x1", "-o", "/dev/stdout"]
+    run = shell('"$@" | cat; exit ${PIPESTATUS[0]}', *argv, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["cards"]
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [(["probe", "-o", "facts.json"], "facts.json"), (["capture", "node.tar.gz"], "node.tar.gz")],
+)
+def test_an_interrupted_look_is_written_and_said(command: list[str], file: str, tmp_path: Path) -> None:
+    package = tmp_path / "site" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        f"import time\nopen({str(tmp_path / 'begun')!r}, 'w').close()\ntime.sleep(600)\n"
+    )
+    run = subprocess.Popen(
+        [sys.executable, "-m", "nodecheck", *command, "--python", sys.executable],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    run.send_signal(signal.SIGTERM)
+    _, stderr = run.communicate(timeout=20)
+    assert run.returncode == 130, stderr
+    assert stderr.strip().splitlines()[-1].startswith("nodecheck: interrupted")
+    assert (tmp_path / file).stat().st_size > 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_report_that_is_being_written_is_finished(number: signal.Signals, tmp_path: Path) -> None:
+    """The signal comes from within, at the first file that is written."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, nodecheck.writing as writing\n"
+        "before = writing.write_out\n"
+        "def write_out(*arguments):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    return before(*arguments)\n"
+        "writing.write_out = write_out\n"
+    )
+    run = nodecheck(
+        "accept", "--from", NODES / "h200x4-accepted", "--profile", "h200x4",
+        cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}:{NODES.parents[1]}"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("ACCEPTED h200x4")
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert nodecheck("report", "verify", folder, cwd=tmp_path).returncode == 0
