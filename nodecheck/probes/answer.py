@@ -85,6 +85,12 @@ def named(answer: Answer, names: Mapping[int, Name]) -> Maybe[Name]:
     return Absent(why=Why.failed, detail=f"the unknown value {value}") if name is None else name
 
 
+def named_at_least(answer: Answer, names: Mapping[int, str]) -> Maybe[str]:
+    """The name of a value out of an enumeration that grows with the driver: `unknown_9` for one without a name."""
+    value = number(answer, 0, 255)
+    return value if isinstance(value, Absent) else names.get(value, f"unknown_{value}")
+
+
 def nonsense(answer: Answer) -> Absent:
     """An answer of another shape than the call has."""
     return Absent(why=Why.failed, detail=f"an answer of another shape: {str(answer)[:80]}")

@@ -23,7 +23,7 @@ from nodecheck.facts.card import (
     Violations,
 )
 from nodecheck.probes import text as texts
-from nodecheck.probes.answer import flag, named, nonsense, number, part, scaled, text
+from nodecheck.probes.answer import flag, named, named_at_least, nonsense, number, part, scaled, text
 from nodecheck.probes.kernel_log import pci_address
 from nodecheck.sources import Files
 from nodecheck.sources.channel import Answer
@@ -107,9 +107,14 @@ class _Asked:
         self._survey = survey
         self._files = files
         self._index = index
+        self._errors = set[int | None]()
+        """The numbers of the errors that calls about the card came back with so far."""
 
     def _get(self, function: str, *arguments: object) -> Answer:
-        return self._survey.get(function, self._index, *arguments)
+        answer = self._survey.get(function, self._index, *arguments)
+        if isinstance(answer, Absent):
+            self._errors.add(error_number(answer))
+        return answer
 
     def _field(self, field: int, *link: int) -> Answer:
         return self._get("nvmlDeviceGetFieldValues", field, *link)
@@ -130,8 +135,6 @@ class _Asked:
             vendor="nvidia",
             source="nvml",
             index=self._index,
-            usable=self._usable(),
-            lost=self._lost(),
             pci_address=address,
             uuid=text(self._get("nvmlDeviceGetUUID")),
             identity=self._identity(pci),
@@ -151,28 +154,19 @@ class _Asked:
                 self._get("nvmlDeviceGetMemoryAffinity", 16, "NVML_AFFINITY_SCOPE_NODE")
             ),
             numa_node=self._numa_node(address),
+            usable=self._usable(),  # these two last: any answer may say it
+            lost=self._lost(),
         )
-
-    def _errors(self) -> set[int | None]:
-        """The numbers of the errors that calls came back with which a living card always answers."""
-        calls = (
-            "nvmlDeviceGetHandleByIndex",
-            "nvmlDeviceGetPciInfo",
-            "nvmlDeviceGetPowerUsage",
-            "nvmlDeviceGetUtilizationRates",
-            "nvmlDeviceValidateInforom",  # the last one asked, for a card that is lost meanwhile
-        )
-        return {error_number(answer) for answer in map(self._get, calls) if isinstance(answer, Absent)}
 
     def _lost(self) -> Maybe[bool]:
-        if _GPU_IS_LOST in self._errors():
+        if _GPU_IS_LOST in self._errors:
             return True
         handle = self._get("nvmlDeviceGetHandleByIndex")
         return handle if isinstance(handle, Absent) else False
 
     def _usable(self) -> Maybe[bool]:
         handle = self._get("nvmlDeviceGetHandleByIndex")
-        if self._errors() & {_GPU_IS_LOST, _RESET_REQUIRED}:
+        if self._errors & {_GPU_IS_LOST, _RESET_REQUIRED}:
             return False
         if isinstance(handle, Absent):
             return False if handle.why is Why.no_permission else handle
@@ -310,7 +304,7 @@ class _Asked:
             channel_repair_pending=flag(part(repair, 0)),
             tpc_repair_pending=flag(part(repair, 1)),
             unrepairable_memory=flag(self._get("nvmlDeviceGetUnrepairableMemoryFlag_v1")),
-            recovery_action=named(self._field(_FIELD_RECOVERY_ACTION), _RECOVERY_ACTIONS),
+            recovery_action=named_at_least(self._field(_FIELD_RECOVERY_ACTION), _RECOVERY_ACTIONS),
             start_seconds=_seconds(self._get_timing("start")),
             slowest_call=text(part(slowest, "question")),
             slowest_call_seconds=_seconds(seconds),
@@ -411,9 +405,9 @@ class _Asked:
             mig_enabled=enabled,
             mig_enabled_after_reset=flag(part(mig, 1)),
             mig_instances=self._mig_instances() if enabled is True else 0 if enabled is False else enabled,
-            compute=named(self._get("nvmlDeviceGetComputeMode"), _COMPUTE_MODES),
+            compute=named_at_least(self._get("nvmlDeviceGetComputeMode"), _COMPUTE_MODES),
             persistence=flag(self._get("nvmlDeviceGetPersistenceMode")),
-            virtualization=named(self._get("nvmlDeviceGetVirtualizationMode"), _VIRTUALIZATION_MODES),
+            virtualization=named_at_least(self._get("nvmlDeviceGetVirtualizationMode"), _VIRTUALIZATION_MODES),
             addressing=named(self._get("nvmlDeviceGetAddressingMode"), _ADDRESSING_MODES),
         )
 
@@ -441,7 +435,7 @@ class _Asked:
             status=status if isinstance(status, Absent) else f"error {status}" if status else "success",
             health=Absent(why=Why.not_supported, detail="the driver does not tell")
             if summary == 0
-            else named(summary, _FABRIC_HEALTH),
+            else named_at_least(summary, _FABRIC_HEALTH),
             health_problems=_fabric_problems(part(info, "healthMask")),
             clique_id=number(part(info, "cliqueId"), 0, 2**32 - 2),
             cluster_uuid=_uuid(part(info, "clusterUuid")),

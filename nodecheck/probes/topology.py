@@ -10,7 +10,7 @@ from itertools import combinations
 from nodecheck.facts import Absent, Card, Maybe, Topology, Why, known
 from nodecheck.facts.card import Link
 from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
-from nodecheck.probes.answer import named, number, part, text
+from nodecheck.probes.answer import named, named_at_least, number, part, text
 from nodecheck.probes.kernel_log import pci_address
 from nodecheck.probes.text import number as whole
 from nodecheck.probes.text import parse, word
@@ -181,7 +181,8 @@ def _pair(survey: Survey, a: Card, b: Card) -> Pair:
     first, second = sorted((a.index, b.index))
 
     def p2p(kind: str) -> Maybe[str]:
-        return named(survey.get("nvmlDeviceGetP2PStatus", first, second, f"NVML_P2P_CAPS_INDEX_{kind}"), _P2P)
+        answer = survey.get("nvmlDeviceGetP2PStatus", first, second, f"NVML_P2P_CAPS_INDEX_{kind}")
+        return named_at_least(answer, _P2P)
 
     p2p_nvlink = p2p("NVLINK")
     return Pair(

@@ -425,7 +425,7 @@ def compute_mode(look: Look) -> Outcome:
         return fail("Computing on the card is prohibited.", expected="default")
     if look.value.startswith("exclusive"):
         return warn("Only one process at a time may use the card.", expected="default")
-    return Outcome(Status.unknown, detail=f"A compute mode that this version does not know: {look.value}.")
+    return warn(f"A compute mode that this version does not know: {look.value}.", expected="default")
 
 
 @card_rule(
@@ -467,8 +467,8 @@ def virtualization(look: Look) -> Outcome:
     if look.value in ("vgpu", "host_vgpu", "host_vsga"):
         what = "a share of a card (vGPU)" if look.value == "vgpu" else "serving virtual cards to guests"
         return fail(f"The card is {what}.", expected="none or passthrough")
-    return Outcome(
-        Status.unknown, detail=f"A virtualisation mode that this version does not know: {look.value}."
+    return fail(
+        f"A virtualisation mode that this version does not know: {look.value}.", expected="none or passthrough"
     )
 
 

@@ -561,7 +561,8 @@ def fabric_health(look: Look) -> Outcome:
         return passed("", observed=observed, expected="healthy")
     if look.value in ("healthy", "unhealthy", "limited_capacity"):
         return fail(f"The fabric is {observed.replace('_', ' ')}.", observed=observed, expected="healthy")
-    return Outcome(Status.unknown, detail=f"A state that this version does not know: {look.value}.")
+    said = f"A health that this version does not know: {look.value}."
+    return fail(said, observed=observed, expected="healthy")
 
 
 @rule(
