@@ -501,7 +501,6 @@ def test_a_process_list_that_is_refused(list_: str, number: int, expected: Why |
         ("nvmlDeviceGetEccMode(0)", "on", "health.ecc_enabled", Why.failed),
         ("nvmlDeviceGetRemappedRows(0)", [0], "health.row_remap_pending", Why.failed),
         ("nvmlDeviceGetRowRemapperHistogram(0)", {"max": 1}, "health.bank_histogram", Why.failed),
-        ("nvmlDeviceGetFieldValues(0,230)", 99, "health.recovery_action", Why.failed),
         ("nvmlDeviceGetArchitecture(0)", 0xFFFFFFFF, "identity.architecture", Why.failed),
         ("nvmlDeviceGetName(0)", "", "identity.name", Why.not_supported),
         ("nvmlDeviceGetSerial(0)", "[N/A]", "identity.serial", Why.not_supported),
