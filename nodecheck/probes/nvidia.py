@@ -407,7 +407,9 @@ class _Asked:
             mig_instances=self._mig_instances() if enabled is True else 0 if enabled is False else enabled,
             compute=named_at_least(self._get("nvmlDeviceGetComputeMode"), _COMPUTE_MODES),
             persistence=flag(self._get("nvmlDeviceGetPersistenceMode")),
-            virtualization=named_at_least(self._get("nvmlDeviceGetVirtualizationMode"), _VIRTUALIZATION_MODES),
+            virtualization=named_at_least(
+                self._get("nvmlDeviceGetVirtualizationMode"), _VIRTUALIZATION_MODES
+            ),
             addressing=named(self._get("nvmlDeviceGetAddressingMode"), _ADDRESSING_MODES),
         )
 

@@ -468,7 +468,8 @@ def virtualization(look: Look) -> Outcome:
         what = "a share of a card (vGPU)" if look.value == "vgpu" else "serving virtual cards to guests"
         return fail(f"The card is {what}.", expected="none or passthrough")
     return fail(
-        f"A virtualisation mode that this version does not know: {look.value}.", expected="none or passthrough"
+        f"A virtualisation mode that this version does not know: {look.value}.",
+        expected="none or passthrough",
     )
 
 
