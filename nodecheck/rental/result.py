@@ -67,3 +67,8 @@ class CheckResult(Fact):
     """Measured by `--active`."""
     notes: tuple[str, ...] = ()
     """A sentence each: why nothing was measured, what could not be kept."""
+
+
+def dump(result: CheckResult) -> str:
+    """The check as JSON."""
+    return result.model_dump_json(indent=1) + "\n"
