@@ -101,7 +101,7 @@ class Run:
 
         if self.level == "quick" or self.interrupted:
             return node
-        self._labels = {card.key: card.label.partition(" (")[0] for card in node.known_cards}
+        self._labels = {card.key: card.short_name for card in node.known_cards}
         self._measuring = measuring = Measuring(
             self._sources.workers,
             node,

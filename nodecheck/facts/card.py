@@ -334,9 +334,14 @@ class Card(Fact):
         return f"card {self.index}"
 
     @property
+    def short_name(self) -> str:
+        """What people call it within one node: `GPU 3`."""
+        return f"GPU {self.index}"
+
+    @property
     def label(self) -> str:
-        """A short name for people: `GPU 3 (0000:9b:00.0)`."""
-        return f"GPU {self.index} ({self.pci_address})" if known(self.pci_address) else f"GPU {self.index}"
+        """The name with the address that tells it from others: `GPU 3 (0000:9b:00.0)`."""
+        return f"{self.short_name} ({self.pci_address})" if known(self.pci_address) else self.short_name
 
     @property
     def active_links(self) -> Maybe[int]:

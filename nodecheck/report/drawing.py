@@ -152,7 +152,7 @@ def _stand(report: Report, cards: tuple[Card, ...]) -> tuple[tuple[Frame, ...], 
                     _TOP + _GROUP_TITLE,
                     width,
                     _BOX_HEIGHT,
-                    f"GPU {card.index}",
+                    card.short_name,
                     (_address(card), _links_up(card)),
                     view.card_state(report.judgement, card.key).status,
                 )

@@ -313,7 +313,7 @@ class Figures:
     def __init__(self, report: Report, seen: Measurements) -> None:
         self.seen = seen
         self._report = report
-        self._labels = {card.key: f"GPU {card.index}" for card in report.facts.known_cards}
+        self._labels = {card.key: card.short_name for card in report.facts.known_cards}
         self._standing = _standing(report, seen)
         self.keys = self._keys()
         self.beside = self._beside()

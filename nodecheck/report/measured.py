@@ -12,20 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nodecheck.facts import Measurements, Node
-from nodecheck.facts.measurements import Check, Conditions, Figure
-from nodecheck.report.text import plain, plural, size
+from nodecheck.facts.measurements import Check, Figure
+from nodecheck.report.figures import STAGES, conditions, spread
+from nodecheck.report.text import number, plain
 
-TITLES = {
-    "context": "Start: seconds until a card can be used",
-    "memory": "Memory",
-    "hbm": "Memory bandwidth (traffic: read and written)",
-    "gemm": "Matrix products",
-    "agreement": "Agreement",
-    "host": "Links to the host",
-    "pairs": "Links between cards",
-    "collectives": "Collectives",
-    "storage": "Disks",
-}
 ALGBW = ".algbw"
 """Left out of the tables: busbw is algbw times a factor; JSON has both."""
 
@@ -45,7 +35,7 @@ def show(node: Node, measurements: Measurements) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A locale without our signs costs the signs, not the figures.
         sys.stdout.reconfigure(errors="backslashreplace")
-    labels = {card.key: card.label.partition(" (")[0] for card in node.known_cards}
+    labels = {card.key: card.short_name for card in node.known_cards}
     label: Callable[[str], str] = lambda key: labels.get(key, key)  # noqa: E731
     console = Console(file=sys.stdout)
     for sheet in sheets(measurements, label):
@@ -59,7 +49,8 @@ def show(node: Node, measurements: Measurements) -> None:
 
 def sheets(measurements: Measurements, label: Callable[[str], str]) -> Iterator[Sheet]:
     """A table for each stage that has figures, and one for each measure of pairs."""
-    for stage, title in TITLES.items():
+    for stage, name in STAGES.items():
+        title = name.capitalize()
         figures = [
             figure
             for figure in measurements.figures
@@ -83,15 +74,15 @@ def _side_by_side(title: str, figures: Sequence[Figure], label: Callable[[str], 
         found.setdefault(key, {})[_subject(figure, label)] = figure
     rows = []
     for (measure, at, unit), by_subject in found.items():
-        cells = (_number(by_subject[column].median) if column in by_subject else "" for column in columns)
-        rows.append((measure, at, unit, *cells, _spread(tuple(by_subject.values()))))
+        cells = (number(by_subject[column].median) if column in by_subject else "" for column in columns)
+        rows.append((measure, at, unit, *cells, spread(by_subject.values())))
     return Sheet(title, ("measure", "at", "unit", *columns, "spread"), tuple(rows))
 
 
 def _matrix(title: str, figures: Sequence[Figure], label: Callable[[str], str]) -> Sheet:
     first = figures[0]
     keys = tuple(dict.fromkeys(card for figure in figures for card in figure.cards))
-    cells = {figure.cards: _number(figure.median) for figure in figures}
+    cells = {figure.cards: number(figure.median) for figure in figures}
     rows = tuple((label(own), *(cells.get((own, peer), "") for peer in keys)) for own in keys)
     about = ", ".join(part for part in (first.measure, conditions(first.at), first.unit) if part)
     return Sheet(f"{title}: {about}", ("from \\ to", *map(label, keys)), rows)
@@ -126,35 +117,10 @@ def remarks(measurements: Measurements, label: Callable[[str], str]) -> Iterator
     yield f"Measured in {measurements.seconds:.1f} s."
 
 
-def conditions(at: Conditions) -> str:
-    """`512 MiB, pinned`, in few words."""
-    parts = [
-        at.shape or "",
-        size(at.size_bytes) if at.size_bytes is not None else "",
-        at.dtype or "",
-        plural(at.ranks, "rank") if at.ranks else "",
-        {True: "in place", False: "out of place", None: ""}[at.in_place],
-        {True: "pinned", False: "pageable", None: ""}[at.pinned],
-        "together" if at.together else "",
-        "sustained" if at.sustained else "",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
 def _subject(figure: Figure, label: Callable[[str], str]) -> str:
     if figure.subject == "card":
         return label(figure.cards[0])
     return figure.name or ", ".join(map(label, figure.cards))
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-
-
-def _spread(figures: Sequence[Figure]) -> str:
-    """The widest p5 to p95 among them, as a share of the median."""
-    widths = [(figure.p95 - figure.p5) / figure.median for figure in figures if figure.median]
-    return f"{max(widths):.1%}" if widths else ""
 
 
 def _table(sheet: Sheet) -> Table:

@@ -34,14 +34,14 @@ class Look:
     def named(self, sentence: str) -> str:
         """With the cards' short names in place of their keys."""
         for key, card in figures.by_key(self.node).items():
-            sentence = sentence.replace(key, f"GPU {card.index}")
+            sentence = sentence.replace(key, card.short_name)
         return sentence
 
     def subject(self, cards: Iterable[str], name: str = "") -> Subject:
         """A card, a pair (from, to), or a group of cards."""
         keys = tuple(cards)
         known = figures.by_key(self.node)
-        labels = [f"GPU {known[key].index}" if key in known else key for key in keys]
+        labels = [known[key].short_name if key in known else key for key in keys]
         if len(keys) == 1:
             if keys[0] in known:
                 return of_card(known[keys[0]])

@@ -294,7 +294,7 @@ def _missing(node: Node, pairs: tuple[Pair, ...]) -> Iterator[Outcome]:
 
 
 def _of_two(a: Card, b: Card) -> Subject:
-    return Subject(kind="pair", key=f"{a.key}+{b.key}", label=f"GPU {a.index} – GPU {b.index}")
+    return Subject(kind="pair", key=f"{a.key}+{b.key}", label=f"{a.short_name} – {b.short_name}")
 
 
 def _of_pair(node: Node, pair: Pair) -> Subject:
