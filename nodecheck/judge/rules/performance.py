@@ -31,8 +31,10 @@ SLOW_DISK_GB_PER_S = 0.05
 
 _HEAT = "heat (the driver slows the card)"
 _REASONS: dict[str, tuple[Status, str]] = {
+    "gpu_idle": (Status.passed, "idleness between two pieces of work"),
     "sw_power_cap": (Status.passed, "the power limit, as under full load"),
     "applications_clocks_setting": (Status.passed, "application clocks"),
+    "display_clock_setting": (Status.passed, "the setting for displays"),
     "sync_boost": (Status.passed, "a setting that keeps cards in step"),
     "sw_thermal_slowdown": (Status.warn, _HEAT),
     "hw_slowdown": (Status.warn, "a hardware slowdown"),
@@ -70,7 +72,9 @@ def _loaded(load: object) -> str:
         f"{load.power_watts:.0f} W" if known(load.power_watts) else "",
         f"{load.celsius} °C" if known(load.celsius) else "",
     ]
-    reasons = [_REASONS[reason][1] for reason in or_none(load.event_reasons) or () if reason in _REASONS]
+    reasons = [
+        _REASONS[reason][1] if reason in _REASONS else reason for reason in or_none(load.event_reasons) or ()
+    ]
     told = ", ".join(part for part in parts if part)
     held = f"the clock was held by {', '.join(reasons)}" if reasons else ""
     both = "; ".join(part for part in (told, held) if part)
@@ -562,20 +566,20 @@ def _throttled(card: Card, own: list[Figure]) -> Outcome:
     if not told:
         return Outcome(Status.unknown, subject, detail="Not seen: no sample was taken under load.")
     reasons = {reason: figure for figure, load in told for reason in or_none(load.event_reasons) or ()}
-    bad = {
-        reason: reasons[reason] for reason in sorted(reasons) if _REASONS.get(reason, _CALM)[0] is Status.warn
-    }
+    named = [reason for reason in sorted(reasons) if reason in _REASONS]
+    bad = [reason for reason in named if _REASONS[reason][0] is Status.warn]
+    strange = sorted(reasons.keys() - named)
     # The sustained figure says most; else the product that drew most.
     figure, load = max(told, key=lambda one: (one[0].at.sustained, or_none(one[1].power_watts) or 0.0))
     detail = f"{_at(figure)}: {_number(figure.median)} {figure.unit}.{_loaded(load)}"
     words: dict[str, Any] = {"subject": subject, "observed": ", ".join(sorted(reasons)) or "none"}
     if bad:
-        names = "; ".join(f"{_REASONS[reason][1]} during {_at(bad[reason])}" for reason in bad)
+        names = "; ".join(f"{_REASONS[reason][1]} during {_at(reasons[reason])}" for reason in bad)
         return warn(f"Slowed by {names}. {detail}", **words)
+    if strange:
+        told = f"The clock was held for a reason that this version does not know: {', '.join(strange)}."
+        return Outcome(Status.unknown, detail=f"{told} {detail}", **words)
     return passed(detail, **words)
-
-
-_CALM = (Status.passed, "")
 
 
 @load_rule(
@@ -633,8 +637,12 @@ def _pcie(look: Look, card: Card, generation: int, width: int, witness: str) -> 
         told = f"Gen{seen_generation} x{seen_width} under load; {beside}."
         return (fail if _host_copies_fail(look, card) else warn)(told, **words)
     # Not above what the product is sold with: a later slot does not make its copies faster.
-    rate = PCIE_GB_PER_S.get(min(seen_generation, generation), 0.0) * seen_width
-    if rate and slowest.median < PCIE_SHARE * rate:
+    lane = PCIE_GB_PER_S.get(min(seen_generation, generation))
+    if lane is None:
+        told = f"Gen{seen_generation} x{seen_width} under load; {beside}. What such a link carries is not known here."
+        return Outcome(Status.unknown, detail=told, **words)
+    rate = lane * seen_width
+    if slowest.median < PCIE_SHARE * rate:
         share = slowest.median / rate
         return warn(
             f"{beside}, {share:.0%} of what Gen{seen_generation} x{seen_width} carries ({_number(rate)} GB/s).",

@@ -567,6 +567,21 @@ CASES = [
         says="Slowed by heat (the hardware slows the card) during gemm.",
     ),
     case(
+        "measurements.throttling",
+        UNKNOWN,
+        "a reason without a name",
+        figures=figures("h200x4", "gemm.", cards=(1,), load=load(event_reasons=("unknown_0x800",))),
+        count=1,
+        says="a reason that this version does not know: unknown_0x800.",
+    ),
+    case(
+        "measurements.throttling",
+        PASS,
+        "idle between",
+        figures=figures("h200x4", "", load=load(event_reasons=("gpu_idle",))),
+        count=4,
+    ),
+    case(
         "measurements.throttling", UNKNOWN, "no samples", figures=figures("h200x4", "", load=UNASKED), count=4
     ),
     case("measurements.pcie_under_load", PASS, count=4, says="Gen5 x16 under load"),
@@ -594,6 +609,17 @@ CASES = [
         figures=figures("h200x4", "host.", 0.5, cards=(0,)),
         count=1,
         says="of what Gen5 x16 carries",
+    ),
+    case(
+        "measurements.pcie_under_load",
+        UNKNOWN,
+        "a generation of the future",
+        figures=figures("h200x4", "host.", cards=(0,), load=load(pcie_generation=8)),
+        but=lambda spec: spec.model_copy(
+            update={"card": spec.card.model_copy(update={"pcie_generation": 8})}
+        ),
+        says="What such a link carries is not known here.",
+        count=1,
     ),
     case(
         "measurements.pcie_under_load",
