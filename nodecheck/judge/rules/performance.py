@@ -577,8 +577,8 @@ def _throttled(card: Card, own: list[Figure]) -> Outcome:
         names = "; ".join(f"{_REASONS[reason][1]} during {_at(reasons[reason])}" for reason in bad)
         return warn(f"Slowed by {names}. {detail}", **words)
     if strange:
-        told = f"The clock was held for a reason that this version does not know: {', '.join(strange)}."
-        return Outcome(Status.unknown, detail=f"{told} {detail}", **words)
+        held = f"The clock was held for a reason that this version does not know: {', '.join(strange)}."
+        return Outcome(Status.unknown, detail=f"{held} {detail}", **words)
     return passed(detail, **words)
 
 
