@@ -79,6 +79,9 @@ def or_none(value: Maybe[T]) -> T | None:
 
 NOT_ASKED = Absent(why=Why.not_asked)
 
+AMD_ALONE = Absent(why=Why.not_supported, detail="AMD's cards alone have it")
+NVIDIA_ALONE = Absent(why=Why.not_supported, detail="NVIDIA's cards alone have it")
+
 OWN_FAULT = "nodecheck's own fault: "
 """How the detail of a value begins that is absent because a probe broke: that says nothing of the node."""
 
@@ -86,11 +89,18 @@ OWN_FAULT = "nodecheck's own fault: "
 def seen(description: str, **read_from: str) -> Any:
     """A field's description and where each kind of source reads it.
 
-    `read_from` maps a source's name (`nvml`, `linux`, `torch`, `amdsmi`, …) to the call or file, so that
-    a finding can name its witness: `seen("memory", nvml="nvmlDeviceGetMemoryInfo v2, total")`.
+    `read_from` maps a source's name (`nvml`, `linux`, `torch`, …) to the call or file, so that a finding can
+    name its witness: `seen("memory", nvml="nvmlDeviceGetMemoryInfo v2, total")`. AMD's cards are read from
+    `sysfs` (KFD's topology, the PCI device, the driver's files), `amd_smi` (the command's JSON), `amdsmi` (the
+    binding that comes with ROCm) and `rocm_smi`.
     The default is `NOT_ASKED`: a probe that never gets to a field leaves it visibly unasked.
     """
     return Field(default=NOT_ASKED, description=description, json_schema_extra={"read_from": dict(read_from)})
+
+
+def seen_on_amd(description: str, **read_from: str) -> Any:
+    """Like `seen`, for what AMD's cards alone have: `not_supported` unless the probe of AMD cards fills it."""
+    return Field(default=AMD_ALONE, description=description, json_schema_extra={"read_from": dict(read_from)})
 
 
 def origin(field: FieldInfo, source: str) -> str:

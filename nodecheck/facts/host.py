@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen
+from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
 
 Limit = Maybe[int | Literal["unlimited"]]
 
@@ -37,6 +37,7 @@ class HostMemory(Fact):
         "`always`, `madvise`, `never`", linux="/sys/kernel/mm/transparent_hugepage/enabled"
     )
     numa_balancing: Maybe[bool] = seen("automatic NUMA balancing", linux="/proc/sys/kernel/numa_balancing")
+    huge_pages: Maybe[int] = seen("huge pages set aside", linux="/proc/meminfo, HugePages_Total")
 
 
 class Limits(Fact):
@@ -55,6 +56,21 @@ class Disk(Fact):
     free_bytes: Maybe[int] = seen("free for this user", linux="statvfs")
     read_only: bool
     model: Maybe[str] = seen("drive model", linux="/sys/block/*/device/model")
+
+
+class DeviceFile(Fact):
+    """A device file that programs need to use AMD's cards."""
+
+    path: str
+    """`/dev/kfd`, `/dev/dri/renderD128`."""
+    allowed: Maybe[bool] = seen_on_amd("this user may open it for reading and writing", linux="faccessat")
+    mode: Maybe[str] = seen_on_amd("permissions, `0660`", linux="stat")
+    group: Maybe[str] = seen_on_amd(
+        "name of the group that it belongs to, or its number where it has no name here",
+        linux="stat, /etc/group",
+    )
+    group_id: Maybe[int] = seen_on_amd("number of that group", linux="stat")
+    member: Maybe[bool] = seen_on_amd("this user is in that group", linux="stat, getgroups")
 
 
 class Host(Fact):
@@ -88,3 +104,7 @@ class Host(Fact):
     memory: HostMemory = HostMemory()
     limits: Limits = Limits()
     disks: Maybe[tuple[Disk, ...]] = seen("mounted file systems", linux="/proc/self/mounts")
+    device_files: Maybe[tuple[DeviceFile, ...]] = seen(
+        "/dev/kfd and the render nodes of the cards, and whether this user may open them",
+        linux="/dev/kfd, /dev/dri",
+    )

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen
+from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
 
 
 class Driver(Fact):
     version: Maybe[str] = seen(
-        "kernel module", linux="/proc/driver/nvidia/version", nvml="nvmlSystemGetDriverVersion"
+        "kernel module; of amdgpu only where it was installed beside the kernel",
+        linux="/proc/driver/nvidia/version, or /sys/module/amdgpu/version",
+        nvml="nvmlSystemGetDriverVersion",
+        amd_smi="version, amdgpu_version",
+        amdsmi="amdsmi_get_gpu_driver_info, driver_version",
     )
-    library_version: Maybe[str] = seen("user-space library", nvml="nvmlSystemGetNVMLVersion")
+    library_version: Maybe[str] = seen(
+        "user-space library",
+        nvml="nvmlSystemGetNVMLVersion",
+        amd_smi="version, amdsmi_library_version",
+        amdsmi="amdsmi_get_lib_version",
+    )
     cuda_version: Maybe[str] = seen(
         "highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2"
     )
@@ -25,6 +34,21 @@ class Driver(Fact):
     branch: Maybe[str] = seen("driver branch", nvml="nvmlSystemGetDriverBranch")
     confidential_computing: Maybe[bool] = seen(
         "GPU confidential computing", nvml="nvmlSystemGetConfComputeState"
+    )
+    rocm_version: Maybe[str] = seen_on_amd(
+        "ROCm of the machine or image, `7.2.0`; torch carries its own",
+        linux="/opt/rocm/.info/version",
+        amd_smi="version, rocm_version",
+        amdsmi="amdsmi_get_rocm_version",
+    )
+    rocm_installations: Maybe[tuple[tuple[str, str], ...]] = seen_on_amd(
+        "(folder, version) of every ROCm here", linux="/opt/rocm*/.info/version"
+    )
+    package_version: Maybe[str] = seen_on_amd(
+        "package of the kernel driver, `6.16.13-2278356.24.04`", linux="/usr/src/amdgpu-*"
+    )
+    in_tree: Maybe[bool] = seen_on_amd(
+        "amdgpu is the kernel's own, not one installed beside it", linux="/sys/module/amdgpu"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen
+from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
 
 Distance = Literal["internal", "PIX", "PXB", "PHB", "NODE", "SYS"]
 """The nearest common ancestor on PCIe, in nvidia-smi's names, from nearest to farthest."""
@@ -45,6 +45,43 @@ class Pair(Fact):
     p2p_write: Maybe[str] = seen("`ok`, or the reason against", nvml="nvmlDeviceGetP2PStatus, WRITE")
     p2p_nvlink: Maybe[str] = seen("`ok`, or the reason against", nvml="nvmlDeviceGetP2PStatus, NVLINK")
     p2p_atomics: Maybe[str] = seen("`ok`, or the reason against", nvml="nvmlDeviceGetP2PStatus, ATOMICS")
+    source: str = "nvml"
+    """Which source the pair was read from: `nvml`, `sysfs`, `amd_smi` or `amdsmi`."""
+    link_type: Maybe[str] = seen_on_amd(
+        "what joins the two: `xgmi` or `pcie`",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties, type",
+        amd_smi="topology, link_type",
+        amdsmi="amdsmi_topo_get_link_type, type",
+    )
+    weight: Maybe[int] = seen_on_amd(
+        "15 for a direct xGMI link and for each further hop, 13 within a package, 20 and more over PCIe",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties, weight",
+        amd_smi="topology, weight",
+        amdsmi="amdsmi_topo_get_link_weight",
+    )
+    hops: Maybe[int] = seen_on_amd(
+        "xGMI hops by the weight: what amd-smi itself calls hops is 1 for every xGMI path",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties, weight / 15",
+        amd_smi="topology, weight / 15",
+        amdsmi="amdsmi_topo_get_link_weight / 15",
+    )
+    min_bandwidth_mb_per_s: Maybe[int] = seen_on_amd(
+        "least rate one way, 10^6 bytes/s",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties, min_bandwidth",
+        amd_smi="topology, bandwidth",
+        amdsmi="amdsmi_get_minmax_bandwidth_between_processors",
+    )
+    max_bandwidth_mb_per_s: Maybe[int] = seen_on_amd(
+        "highest rate one way, 10^6 bytes/s",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties, max_bandwidth",
+        amd_smi="topology, bandwidth",
+        amdsmi="amdsmi_get_minmax_bandwidth_between_processors",
+    )
+    accessible: Maybe[bool] = seen_on_amd(
+        "the driver lets the one reach into the other's memory",
+        amd_smi="topology, link_status",
+        amdsmi="amdsmi_is_P2P_accessible",
+    )
 
 
 class Adapter(Fact):
@@ -86,4 +123,18 @@ class Topology(Fact):
     )
     nvlink_disabled_by_driver: Maybe[bool] = seen(
         "the driver was loaded with NvLinkDisable=1", linux="/proc/driver/nvidia/params"
+    )
+    kfd_count: Maybe[int] = seen_on_amd(
+        "devices that KFD's topology shows and lets be read", sysfs="/sys/class/kfd/kfd/topology/nodes"
+    )
+    kfd_hidden: Maybe[int] = seen_on_amd(
+        "nodes of KFD's topology that are there and may not be read: cards that this container is not given",
+        sysfs="/sys/class/kfd/kfd/topology/nodes/*/gpu_id",
+    )
+    amd_smi_count: Maybe[int] = seen_on_amd("cards that amd-smi lists", amd_smi="list")
+    amd_smi_seconds: Maybe[float] = seen_on_amd(
+        "the slowest of the questions to amd-smi", amd_smi="list, static, metric, topology, xgmi, process"
+    )
+    amdsmi_count: Maybe[int] = seen_on_amd(
+        "cards that ROCm's own binding lists", amdsmi="amdsmi_get_processor_handles"
     )

@@ -227,7 +227,7 @@ def card_rule(
             stated = getattr(spec, expects) if expects else None
             if expects and stated is None:
                 return skipped(f"The profile {profile.name} does not say.")
-            seen = observe(card, path, card.source) if path else Observation(card, "")
+            seen = observe(card, path, card.source_of(path)) if path else Observation(card, "")
             known: dict[str, Any] = {"unit": unit, "observed_from": seen.source}
             expected = None
             if stated is not None:

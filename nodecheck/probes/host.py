@@ -7,7 +7,7 @@ import re
 
 from nodecheck.facts import Absent, Host, Maybe, Why
 from nodecheck.facts.host import Cpu, HostMemory, Limits
-from nodecheck.probes import cgroup, isolation, mounts, pci
+from nodecheck.probes import cgroup, device_files, isolation, mounts, pci
 from nodecheck.probes.text import number, number_list, parse, word
 from nodecheck.sources import Commands, Files, Process
 from nodecheck.sources.process import RunningProcess
@@ -61,6 +61,7 @@ def probe(files: Files, process: Process, commands: Commands) -> Host:
         memory=_memory(files, allowed.memory_bytes),
         limits=_limits(process, allowed.processes),
         disks=mounts.disks(files, mounted),
+        device_files=device_files.probe(files, process),
     )
 
 
@@ -207,7 +208,13 @@ def _memory(files: Files, limit: Maybe[int | cgroup.Unlimited]) -> HostMemory:
             files.read("/proc/sys/kernel/numa_balancing"),
             lambda text: None if (mode := number(text)) is None else mode > 0,
         ),
+        huge_pages=parse(meminfo, _huge_pages),
     )
+
+
+def _huge_pages(meminfo: str) -> int | None:
+    match = re.search(r"^HugePages_Total:\s*([0-9]{1,12})$", meminfo, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _meminfo(text: Maybe[str], key: str) -> Maybe[int]:

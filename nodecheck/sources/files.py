@@ -30,6 +30,16 @@ class Usage:
     """Free for this user."""
 
 
+@dataclass(frozen=True)
+class Owner:
+    """Permissions of a file."""
+
+    mode: int
+    """The lowest twelve bits of st_mode."""
+    user_id: int
+    group_id: int
+
+
 class Files:
     """Typed questions about files. Paths are absolute, as the node has them."""
 
@@ -68,6 +78,15 @@ class Files:
         """
         answer = self._channel.ask(f"access {path}")
         return answer if isinstance(answer, (bool, Absent)) else _nonsense(answer)
+
+    def owner(self, path: str) -> Maybe[Owner]:
+        """To whom a file belongs, and who may do what with it; it is not opened."""
+        answer = self._channel.ask(f"owner {path}")
+        if isinstance(answer, Absent):
+            return answer
+        if isinstance(answer, list) and len(answer) == 3 and all(type(number) is int for number in answer):
+            return Owner(*answer)
+        return _nonsense(answer)
 
     def usage(self, path: str) -> Maybe[Usage]:
         """Size and free space of the file system that holds `path`."""
@@ -123,6 +142,7 @@ class _Tree:
             "resolve": self._resolve,
             "link": self._link,
             "access": self._access,
+            "owner": self._owner,
             "usage": self._usage,
             "kmsg": self._kmsg,
         }
@@ -177,6 +197,10 @@ class _Tree:
         place = self._place(path)
         os.stat(place)  # noqa: PTH116  (tells a file that is missing from one that is closed)
         return os.access(place, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+    def _owner(self, path: str) -> Answer:
+        status = os.stat(self._place(path))  # noqa: PTH116
+        return [stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid]
 
     def _usage(self, path: str) -> Answer:
         space = os.statvfs(self._place(path))
@@ -241,7 +265,7 @@ class _Tree:
 def _may_hang(verb: str, path: str) -> bool:
     if verb in ("usage", "kmsg"):
         return True
-    if verb in ("list", "resolve", "link", "access"):
+    if verb in ("list", "resolve", "link", "access", "owner"):
         return not path.startswith(_FROM_MEMORY)
     if path.startswith(_READ_FROM_MEMORY):
         return path.startswith(_ASKS_A_DRIVER)

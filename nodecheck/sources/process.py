@@ -59,6 +59,15 @@ class Process:
         """Effective user id; 0 is root."""
         return self._number("user_id")
 
+    def groups(self) -> Maybe[tuple[int, ...]]:
+        """Numbers of the groups that this process is in, its effective one too; sorted."""
+        answer = self._channel.ask("groups")
+        if isinstance(answer, Absent):
+            return answer
+        if isinstance(answer, list) and all(type(number) is int for number in answer):
+            return tuple(answer)
+        return _nonsense(answer)
+
     def cpus(self) -> Maybe[int]:
         """How many logical CPUs this process may run on (sched_getaffinity)."""
         return self._number("cpus")
@@ -104,6 +113,7 @@ def live() -> Live:
         "limits": _limits,
         "uname": _uname,
         "user_id": os.geteuid,
+        "groups": lambda: sorted({os.getegid(), *os.getgroups()}),
         "cpus": lambda: len(os.sched_getaffinity(0)),
         "clock_synchronized": _clock_synchronized,
         "processes": lambda: _processes(Path("/proc")),
