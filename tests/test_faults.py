@@ -167,6 +167,8 @@ USE = [
           "health.responsive", FAIL, FAULTY, REJECTED, 0),
     Fault("a card hangs at its handle", both(impatient(0.7), driver("nvmlDeviceGetHandleByIndex_v2 3", HANG)),
           "cards.usable", FAIL, FAULTY, REJECTED, 3),
+    Fault("the driver keeps much of the memory", memory(2, 143771, 6000),
+          "cards.memory.reserved", WARN, NOT_AS_RENTED, WARNED, 2),
     Fault("foreign memory in use", occupied(1, 40),
           "cards.memory.unexplained", WARN, NOT_AS_RENTED, WARNED, 1),
     Fault("a program of one's own in use",

@@ -57,8 +57,8 @@ def lost(card: int) -> Plant:
     return lambda node: nvml.lose(node.nvml, card)
 
 
-def memory(card: int, total_mib: int) -> Plant:
-    return lambda node: nvml.set_memory(node.nvml, card, total_mib * 1024**2, 616 * 1024**2)
+def memory(card: int, total_mib: int, reserved_mib: int = 616) -> Plant:
+    return lambda node: nvml.set_memory(node.nvml, card, total_mib * 1024**2, reserved_mib * 1024**2)
 
 
 def occupied(card: int, gib: int) -> Plant:

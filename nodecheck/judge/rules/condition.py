@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from nodecheck.facts import Absent, Host, Maybe, Node, Why, known
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
@@ -24,6 +25,10 @@ MIB = 1024**2
 BUSY_BYTES = 512 * MIB
 """Less than one CUDA context takes on a data-centre card (527 MiB on an H200 with driver 580); what an idle
 driver keeps for itself is not counted in `used_bytes`."""
+RESERVED_BYTES = 2048 * MIB
+RESERVED_SHARE = 0.02
+"""The driver keeps 66 to 869 MiB on the cards that could be looked at (0.4 % of an H200, 616 MiB; of a 40 GB A100
+1.3 %), whatever their size: the larger of the two is more than twice that."""
 BUSY_PERCENT = 10
 CLOCK_STEP_MHZ = 15
 """Clocks come in steps of 15 MHz: less than one step apart is the same clock."""
@@ -121,6 +126,40 @@ def memory_unexplained(look: Look) -> Outcome:
     if look.value <= BUSY_BYTES:
         return passed("")
     return warn(f"{look.value / MIB:,.0f} MiB are held by no process that can be seen from here.", expected=0)
+
+
+@card_rule(
+    "cards.memory.reserved",
+    "The driver keeps no more of the memory than usual",
+    path="memory.reserved_bytes",
+    unit="bytes",
+    not_supported="The driver of this card does not tell what it keeps for itself.",
+    reads="memory that the driver keeps, and what is neither used, free nor kept (nvmlDeviceGetMemoryInfo v2)",
+    passes=f"both are below {RESERVED_BYTES // MIB} MiB or {RESERVED_SHARE:.0%} of the memory, whichever is more",
+    warns="more is kept, or nobody accounts for more",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="This memory is counted in the card's total, and no program can have it: models and batches that fit on "
+    "another card of this kind do not fit here.",
+    next_step="Ask the provider to reset the card, and what keeps its memory if it stays so.",
+    repeat=smi("memory.total", "memory.reserved", "memory.used", "memory.free"),
+)
+def memory_reserved(look: Look) -> Outcome:
+    memory = look.card.memory
+    total, used, free = memory.total_bytes, memory.used_bytes, memory.free_bytes
+    if isinstance(total, Absent) or isinstance(used, Absent) or isinstance(free, Absent):
+        absent = next(value for value in (total, used, free) if isinstance(value, Absent))
+        return unknown(NODE, absent)
+    most = max(RESERVED_BYTES, round(RESERVED_SHARE * total))
+    words: dict[str, Any] = {"expected": most, "expected_from": "more than twice what drivers keep elsewhere"}
+    if look.value > most:
+        return warn(f"The driver keeps {look.value / MIB:,.0f} MiB for itself.", **words)
+    rest = total - used - free - look.value
+    if rest > most:
+        return warn(
+            f"{rest / MIB:,.0f} MiB are neither used, free nor kept by the driver.", observed=rest, **words
+        )
+    return passed(f"{look.value / MIB:,.0f} MiB, {look.value / total:.1%} of the memory.", **words)
 
 
 @card_rule(

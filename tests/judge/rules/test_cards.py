@@ -23,7 +23,7 @@ from tests.judge.cases import (
     profile,
 )
 
-MIB = 1024**2
+MIB, GIB = 1024**2, 1024**3
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
 
 
@@ -287,6 +287,27 @@ CASES = [
         owner=Owner.provider,
     ),
     Case("cards.memory.unexplained", {"cards.0.memory.unexplained_bytes": DENIED}, UNKNOWN),
+    Case("cards.memory.reserved", {}, PASS, count=4, says="616 MiB, 0.4% of the memory."),
+    Case("cards.memory.reserved", {}, PASS, profile="rtx4090x2", count=2),
+    Case(
+        "cards.memory.reserved",
+        {"cards.1.memory.reserved_bytes": 20 * GIB, "cards.1.memory.free_bytes": 120 * GIB},
+        WARN,
+        count=1,
+        cause=Cause.not_as_rented,
+        owner=Owner.provider,
+        says="The driver keeps 20,480 MiB",
+    ),
+    Case(
+        "cards.memory.reserved",
+        {"cards.1.memory.free_bytes": 100 * GIB},
+        WARN,
+        count=1,
+        says="MiB are neither used, free nor kept by the driver",
+    ),
+    Case("cards.memory.reserved", {"cards.0.memory.reserved_bytes": DENIED}, UNKNOWN, count=1),
+    Case("cards.memory.reserved", {"cards.0.memory.free_bytes": DENIED}, UNKNOWN, count=1),
+    Case("cards.memory.reserved", {"cards.*.memory.reserved_bytes": UNSUPPORTED}, SKIPPED),
     Case("cards.idle", {}, PASS),
     Case("cards.idle", {"cards.0.gpu_utilization_percent": 9}, PASS),
     Case("cards.idle", {"cards.0.gpu_utilization_percent": 100}, WARN, says="no process in sight"),
