@@ -1,6 +1,18 @@
 """What was seen. No I/O happens here; see `docs/` and `nodecheck report schema` for the JSON form."""
 
-from nodecheck.facts.base import NOT_ASKED, OWN_FAULT, Absent, Fact, Maybe, Why, known, or_none, origin, seen
+from nodecheck.facts.base import (
+    NOT_ASKED,
+    OWN_FAULT,
+    Absent,
+    Fact,
+    Gathered,
+    Maybe,
+    Why,
+    known,
+    or_none,
+    origin,
+    seen,
+)
 from nodecheck.facts.card import Card
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog, LogEvent
@@ -16,6 +28,7 @@ __all__ = [
     "Card",
     "Door",
     "Fact",
+    "Gathered",
     "Host",
     "KernelLog",
     "Level",

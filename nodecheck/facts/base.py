@@ -63,6 +63,22 @@ class Absent(Fact):
         return f"{words}: {self.detail}" if self.detail else words
 
 
+class Gathered(Fact):
+    """Facts that come from more than one source."""
+
+    other_sources: tuple[tuple[str, str], ...] = ()
+    """(Dotted path of a fact, the source it was read from), where that is another one than usual."""
+
+    def source_of(self, path: str, usual: str) -> str:
+        """Which source the fact at the dotted `path` below this was read from."""
+        others = dict(self.other_sources)
+        while path:
+            if path in others:
+                return others[path]
+            path = path.rpartition(".")[0]
+        return usual
+
+
 T = TypeVar("T")
 Maybe: TypeAlias = T | Absent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Absent, Fact, Maybe, known, seen, seen_on_amd
+from nodecheck.facts.base import Absent, Fact, Gathered, Maybe, known, seen, seen_on_amd
 
 Vendor = Literal["nvidia", "amd"]
 
@@ -646,7 +646,7 @@ class Fabric(Fact):
     cluster_uuid: Maybe[str] = seen("cluster", nvml="nvmlDeviceGetGpuFabricInfoV, clusterUuid")
 
 
-class Card(Fact):
+class Card(Gathered):
     """One card: what the programs of the renter count as a device. Joined with other sources on `uuid` or
     `pci_address`, never on `index`.
 
@@ -656,9 +656,8 @@ class Card(Fact):
 
     vendor: Vendor
     source: str
-    """Which source the card was read from: `nvml`; `sysfs`, `amd_smi`, `amdsmi` or `rocm_smi` for AMD's cards."""
-    other_sources: tuple[tuple[str, str], ...] = ()
-    """(Dotted path of a fact, the source it was read from), where that is another one than `source`."""
+    """Which source the card was read from: `nvml`; `sysfs`, `amd_smi`, `amdsmi` or `rocm_smi` for AMD's cards; the
+    command whose output was imported, `nvidia-smi -q -x`."""
     index: int
     """The source's own number for the card. For display only: CUDA may number the cards otherwise."""
     usable: Maybe[bool] = seen(
@@ -740,15 +739,6 @@ class Card(Fact):
         sysfs="/sys/class/kfd/kfd/topology/nodes/*/properties, hive_id",
         amdsmi="amdsmi_get_xgmi_info, xgmi_hive_id",
     )
-
-    def source_of(self, path: str) -> str:
-        """Which source the fact at the dotted `path` below the card was read from."""
-        others = dict(self.other_sources)
-        while path:
-            if path in others:
-                return others[path]
-            path = path.rpartition(".")[0]
-        return self.source
 
     @property
     def key(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
+from nodecheck.facts.base import Fact, Gathered, Maybe, seen, seen_on_amd
 
 Limit = Maybe[int | Literal["unlimited"]]
 
@@ -73,7 +73,7 @@ class DeviceFile(Fact):
     member: Maybe[bool] = seen_on_amd("this user is in that group", linux="stat, getgroups")
 
 
-class Host(Fact):
+class Host(Gathered):
     name: Maybe[str] = seen("host name", linux="uname -n")
     os: Maybe[str] = seen("distribution", linux="/etc/os-release PRETTY_NAME")
     kernel: Maybe[str] = seen("kernel release", linux="uname -r")

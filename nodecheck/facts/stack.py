@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
+from nodecheck.facts.base import Fact, Gathered, Maybe, seen, seen_on_amd
 
 
 class Driver(Fact):
@@ -141,7 +141,7 @@ class Toolkit(Fact):
     version: Maybe[str] = seen("CUDA toolkit", linux="version.json, version.txt or nvcc --version")
 
 
-class Stack(Fact):
+class Stack(Gathered):
     driver: Driver = Driver()
     interpreter: Maybe[Interpreter] = seen("the renter's Python", linux="PATH")
     torch: Maybe[Torch] = seen("PyTorch in that interpreter", torch="import torch")

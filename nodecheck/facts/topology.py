@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nodecheck.facts.base import Fact, Maybe, seen, seen_on_amd
+from nodecheck.facts.base import Fact, Gathered, Maybe, seen, seen_on_amd
 
 Distance = Literal["internal", "PIX", "PXB", "PHB", "NODE", "SYS"]
 """The nearest common ancestor on PCIe, in nvidia-smi's names, from nearest to farthest."""
@@ -104,7 +104,7 @@ class Adapter(Fact):
     """(`Card.key`, common PCIe ancestor) for every card whose place in the tree is known."""
 
 
-class Topology(Fact):
+class Topology(Gathered):
     pci_devices: Maybe[tuple[PciDevice, ...]] = seen(
         "GPUs and NVSwitches on the PCI bus", linux="/sys/bus/pci/devices"
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodecheck.facts import Absent, Card, Fact, Node, Why, origin
+from nodecheck.facts import Absent, Card, Fact, Gathered, Node, Why, origin
 from nodecheck.judge.finding import NODE, Cause, Owner, Scalar, Status, Subject
 from nodecheck.profile import CardSpec, Profile
 
@@ -144,9 +144,12 @@ def observe(root: Fact, path: str, source: str) -> Observation:
     """
     here: Any = root
     witness = source
-    for name in path.split("."):
+    names = path.split(".")
+    for depth, name in enumerate(names):
         if isinstance(here, Absent):
             break
+        if isinstance(here, Gathered):
+            source = here.source_of(".".join(names[depth:]), source)
         field = type(here).model_fields.get(name)
         if field is not None:
             witness = origin(field, source)
@@ -227,7 +230,7 @@ def card_rule(
             stated = getattr(spec, expects) if expects else None
             if expects and stated is None:
                 return skipped(f"The profile {profile.name} does not say.")
-            seen = observe(card, path, card.source_of(path)) if path else Observation(card, "")
+            seen = observe(card, path, card.source) if path else Observation(card, "")
             known: dict[str, Any] = {"unit": unit, "observed_from": seen.source}
             expected = None
             if stated is not None:

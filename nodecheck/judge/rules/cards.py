@@ -317,7 +317,7 @@ def _torch_count(stack: Maybe[Stack]) -> Maybe[int]:
 )
 def usable(look: Look) -> Outcome:
     card = look.card
-    seen = observe(card, "usable", card.source_of("usable"))
+    seen = observe(card, "usable", card.source)
     words: dict[str, Any] = {"observed_from": seen.source, "expected": True}
     if card.lost is True:
         return fail("The driver has lost the card: it fell off the bus.", observed=False, **words)
