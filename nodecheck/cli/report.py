@@ -65,7 +65,11 @@ def render(
 
 @app.command("verify")
 def verify(path: ReportPath) -> None:
-    """Compute a report's hashes again and judge its facts again; exit 2 where anything differs."""
+    """Compute a report's hashes again and judge its facts again; exit 2 where anything differs.
+
+    This finds damage, edits and what was taken away. It cannot find a report that somebody made anew with all its
+    hashes: compare the SHA-256 of report.json with the one that was printed when it was written.
+    """
     from nodecheck.report import folder
     from nodecheck.report.document import ReportError
 

@@ -21,6 +21,7 @@ from nodecheck.report.text import plain
 
 FORMAT: Final = "nodecheck-report/1"
 FILE = "report.json"
+EVIDENCE = "evidence"
 SCHEMA_ID = "urn:nodecheck:schema:report:1"
 MAX_BYTES = 64 * 1024 * 1024
 """A report of eight cards has about 1 MB; anything much larger is not one."""
@@ -63,9 +64,10 @@ class Report(Fact):
     """With everything that it extends already merged in."""
     facts: Node
     parts: dict[str, str]
-    """Name → SHA-256 in hexadecimal: of the canonical JSON of `facts`, `profile`, `judgement` and `run` (all
-    other keys), and of each file beside report.json. Canonical: keys sorted, no white space, UTF-8, nothing
-    escaped that need not be. The hashes show damage and edits; they cannot show who wrote the report."""
+    """Name → SHA-256 in hexadecimal: of the canonical JSON of `facts`, `profile`, `judgement`, `evidence` (the
+    hashes in `parts` of the files below evidence/, by name) and `run` (all other keys), and of each file beside
+    report.json. Canonical: keys sorted, no white space, UTF-8, nothing escaped that need not be. The hashes show
+    damage and edits; they cannot show who wrote the report."""
 
 
 def build(
@@ -182,6 +184,8 @@ def hashes(document: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of the inner parts of a report's JSON; see `Report.parts`."""
     named = {name: document.get(name) for name in ("facts", "profile", "judgement")}
     named["run"] = {key: value for key, value in document.items() if key not in named and key != "parts"}
+    parts = document.get("parts") or {}
+    named[EVIDENCE] = {name: digest for name, digest in parts.items() if name.startswith(f"{EVIDENCE}/")}
     return {name: hashlib.sha256(_canonical(value)).hexdigest() for name, value in named.items()}
 
 

@@ -16,13 +16,12 @@ from pathlib import Path, PurePosixPath
 from nodecheck import __version__
 from nodecheck.judge import Finding, Judgement, judge
 from nodecheck.report import document, render
-from nodecheck.report.document import FILE, Report
+from nodecheck.report.document import EVIDENCE, FILE, Report
 from nodecheck.report.text import plain
 from nodecheck.writing import reason, write_out, write_whole
 
 RENDERED = {"report.html": "html", "report.md": "md"}
 """File → format of what lies beside report.json."""
-EVIDENCE = "evidence"
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -95,6 +94,8 @@ def _fill(
         if isinstance(content, Path):
             content = content.read_bytes()
         parts[member] = _put(draft / member, content)
+    report = report.model_copy(update={"parts": dict(parts)})
+    parts |= document.hashes(json.loads(document.dump(report)))
     report = report.model_copy(update={"parts": dict(parts)})
     unrendered = []
     for name, form in RENDERED.items():

@@ -51,7 +51,7 @@ def test_the_schema_says_where_facts_are_read() -> None:
 def test_hashes_can_be_computed_from_the_file_alone(report: document.Report) -> None:
     raw = json.loads(document.dump(report))
     assert document.hashes(raw) == report.parts
-    assert set(report.parts) == {"facts", "profile", "judgement", "run"}
+    assert set(report.parts) == {"facts", "profile", "judgement", "run", "evidence"}
 
 
 def test_every_key_of_the_document_stands_under_some_hash(report: document.Report) -> None:

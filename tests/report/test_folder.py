@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from nodecheck.judge import Verdict, judge
-from nodecheck.report import document, folder
+from nodecheck.report import document, folder, render
 from nodecheck.report.document import Report, ReportError
 from nodecheck.report.folder import WriteError
 from tests import healthy
@@ -60,15 +61,15 @@ def test_a_folder_holds_everything_for_its_owner_alone(tmp_path: Path) -> None:
     for path in (written.path, *written.path.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert document.load(written.path) == written.report
-    assert set(written.report.parts) == {"facts", "profile", "judgement", "run", *files} - {"report.json"}
+    assert set(written.report.parts) == {"facts", "profile", "judgement", "run", "evidence", *files} - {
+        "report.json"
+    }
     raw = (written.path / "report.json").read_bytes()
     assert hashlib.sha256(raw).hexdigest() == written.sha256
     assert names(written.path.parent) == [written.path.name]
 
 
 def test_the_page_in_the_folder_is_the_page_of_the_report(tmp_path: Path) -> None:
-    from nodecheck.report import render
-
     written = folder.write(judged(), tmp_path, EVIDENCE)
     loaded = document.load(written.path)
     assert (written.path / "report.html").read_text() == render(loaded, "html")
@@ -367,6 +368,24 @@ def test_a_page_that_is_not_the_reports_own_shows(name: str, tmp_path: Path) -> 
     (written.path / name).unlink()
     rewrite(written.path, lambda raw: raw["parts"].pop(name))
     assert f"{name}: the report has no hash of it" in folder.verify(written.path).differences
+
+
+def test_all_evidence_taken_away_together_with_its_hashes_shows(tmp_path: Path) -> None:
+    written = folder.write(judged(1), tmp_path, EVIDENCE)
+    shutil.rmtree(written.path / "evidence")
+    assert "evidence/nvml.json: missing, or not a plain file" in folder.verify(written.path).differences
+
+    def forget(raw: dict[str, Any]) -> None:
+        raw["parts"] = {name: d for name, d in raw["parts"].items() if not name.startswith("evidence/")}
+
+    rewrite(written.path, forget)
+    pages = {form: render(document.load(written.path), form).encode() for form in folder.RENDERED.values()}
+    for name, form in folder.RENDERED.items():
+        (written.path / name).write_bytes(pages[form])
+        digest = hashlib.sha256(pages[form]).hexdigest()
+        rewrite(written.path, set_at("parts", name, value=digest))
+    told = "evidence: changed since the report was written (its SHA-256 is another)"
+    assert told in folder.verify(written.path).differences
 
 
 def test_evidence_taken_away_together_with_its_hash_shows(tmp_path: Path) -> None:
