@@ -103,17 +103,15 @@ def main(counts: Sequence[int]) -> None:
             print(f"  {name}: {compared:.3g} elements compared, {wrong} wrong")
         for figure in found.figures:
             if figure.measure.endswith("busbw") and figure.at.size_bytes == LARGEST[ranks]:
-                print(
-                    f"  {figure.name}: {figure.measure} {LARGEST[ranks] // MIB} MiB {figure.at.dtype}: {figure.median:.3f} {figure.unit}"
-                )
+                at = f"{LARGEST[ranks] // MIB} MiB {figure.at.dtype}"
+                print(f"  {figure.name}: {figure.measure} {at}: {figure.median:.3f} {figure.unit}")
         for transport in found.transports:
             print(f"  {transport.name}: {transport.library} {transport.paths} {transport.notes[:4]}")
         judged = judge(node.model_copy(update={"measurements": found}), load("h200x2"))
         for finding in judged.findings:
             if finding.id.startswith("measurements.") and finding.status in (Status.warn, Status.fail):
-                print(
-                    f"  {finding.status.value} {finding.id} {finding.subject.label}: {finding.detail[:400]}"
-                )
+                subject = finding.subject.label
+                print(f"  {finding.status.value} {finding.id} {subject}: {finding.detail[:400]}")
 
 
 if __name__ == "__main__":
