@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from nodecheck import __version__
-from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Why
+from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Stack, Why
 from nodecheck.probes import host, kernel_log, nvidia, stack, topology, visibility
-from nodecheck.sources import Sources
+from nodecheck.sources import Commands, Sources
 from nodecheck.sources.nvml import Survey
 
 Stage = Literal["host", "cards", "topology", "kernel_log", "stack"]
@@ -41,16 +41,43 @@ class Probing:
     def run(self, stages: Collection[Stage] = STAGES) -> Node:
         """The stages to their ends; one that breaks leaves `failed` with the reason, and the others go on."""
         s = self._sources
+
+        def whole(survey: Maybe[Survey], seen: Maybe[tuple[Card, ...]]) -> Stack:
+            return stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
+
+        return self._run(stages, s.nvml.survey, s.commands, whole)
+
+    def glance(self, accepted: Maybe[Stack]) -> Node:
+        """Every stage as far as it disturbs nobody: no context, no interpreter, no program but what prints the log.
+
+        `accepted` is the stack as it was seen before; of torch and the libraries only that is looked for.
+        """
+        s = self._sources
+        commands = s.commands.only("dmesg", "journal")
+
+        def in_passing(survey: Maybe[Survey], _seen: Maybe[tuple[Card, ...]]) -> Stack:
+            return stack.glance(survey, s.files, s.process, commands, accepted)
+
+        return self._run(STAGES, s.nvml.glance, commands, in_passing)
+
+    def _run(
+        self,
+        stages: Collection[Stage],
+        ask: Callable[[], Maybe[Survey]],
+        commands: Commands,
+        software: Callable[[Maybe[Survey], Maybe[tuple[Card, ...]]], Stack],
+    ) -> Node:
+        s = self._sources
         beside: list[threading.Thread | None] = []
         if "host" in stages:
-            beside.append(self._start("host", lambda: host.probe(s.files, s.process, s.commands)))
+            beside.append(self._start("host", lambda: host.probe(s.files, s.process, commands)))
         if "kernel_log" in stages:
-            beside.append(self._start("kernel_log", lambda: kernel_log.probe(s.files, s.commands)))
+            beside.append(self._start("kernel_log", lambda: kernel_log.probe(s.files, commands)))
         survey: Maybe[Survey] = NOT_ASKED
 
         def cards() -> Maybe[tuple[Card, ...]]:
             nonlocal survey
-            survey = s.nvml.survey()
+            survey = ask()
             return nvidia.probe(survey, s.files)
 
         if "cards" in stages:
@@ -59,9 +86,7 @@ class Probing:
         if "topology" in stages:
             beside.append(self._start("topology", lambda: topology.probe(survey, s.files, seen)))
         if "stack" in stages:
-            self._stage(
-                "stack", lambda: stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
-            )
+            self._stage("stack", lambda: software(survey, seen))
         for thread in beside:
             if thread is not None:
                 thread.join()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Literal, TypeVar
 
-from nodecheck.facts import Absent, Card, Maybe, Stack, Why, known, or_none
-from nodecheck.facts.stack import Driver, Interpreter, Library, Toolkit
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Why, known, or_none
+from nodecheck.facts.stack import Driver, Interpreter, Library, Toolkit, Torch
 from nodecheck.probes import interpreter as said_by
 from nodecheck.probes.interpreter import Said
 from nodecheck.sources import interpreter as renter
@@ -28,6 +28,8 @@ _IMAGE_VARIABLES = (
     "PYTORCH_BUILD_VERSION", "CUDA_VERSION", "NCCL_VERSION", "NV_CUDA_LIB_VERSION", "NV_LIBNCCL_PACKAGE",
     "NV_CUDNN_PACKAGE", "ROCM_VERSION", "container",
 )  # fmt: skip
+_IN_WHEEL = "/nvidia/"
+"""The folder in site-packages that NVIDIA's wheels share."""
 _IMAGE_FILES = ("/etc/os-release", "/etc/cloud/build.info")
 _DRIVER_FILES = re.compile(r"lib(cuda|nvidia-ml)\.so")
 _NCCL_FILES = re.compile(r"lib[nr]ccl\.so")
@@ -84,6 +86,70 @@ def probe(
         environment=environment if isinstance(environment, Absent) else tuple(sorted(environment.items())),
         image_hints=hints,
     )
+
+
+def glance(
+    survey: Maybe[Survey], files: Files, process: Process, commands: Commands, accepted: Maybe[Stack]
+) -> Stack:
+    """What files tell of the stack that was seen before (`accepted`), without starting its interpreter.
+
+    torch's version is read from its own `version.py`, which `torch.__version__` repeats; the version in the package's
+    metadata lacks the build's tag. Libraries are those of before that are still there; NCCL's wheel, whose file is
+    called the same in every version, has that of its metadata.
+    """
+    variables = or_none(process.environment()) or {}
+    torch = accepted if isinstance(accepted, Absent) else accepted.torch
+    folder = torch if isinstance(torch, Absent) else torch.path
+    return Stack(
+        driver=_driver(survey, files, Said(NOT_ASKED)),
+        torch=folder if isinstance(folder, Absent) else _torch_in(files, folder),
+        nccl_libraries=_still_there(files, accepted, lambda stack: stack.nccl_libraries),
+        driver_libraries=_still_there(files, accepted, lambda stack: stack.driver_libraries),
+        toolkits=_toolkits(files, commands, variables),
+    )
+
+
+def _torch_in(files: Files, folder: str) -> Maybe[Torch]:
+    text = files.read(f"{folder}/version.py")
+    if isinstance(text, Absent):
+        return text
+
+    def named(name: str) -> Maybe[str]:
+        found = re.search(rf"^{name}(?:: [^=]+)? = (?:'([^'\n]*)'|None)$", text, re.MULTILINE)
+        if found and found[1]:
+            return found[1]
+        return Absent(why=Why.not_present, detail=f"{folder}/version.py names no {name}")
+
+    return Torch(version=named("__version__"), path=folder, cuda=named("cuda"), hip=named("hip"))
+
+
+def _still_there(
+    files: Files, accepted: Maybe[Stack], of: Callable[[Stack], Maybe[tuple[Library, ...]]]
+) -> Maybe[tuple[Library, ...]]:
+    before = accepted if isinstance(accepted, Absent) else of(accepted)
+    if isinstance(before, Absent):
+        return before
+    found = []
+    for library in before:
+        name = library.path.rpartition("/")[2]
+        names = files.list(library.path.rpartition("/")[0])
+        if isinstance(names, Absent) and names.why is not Why.not_present:
+            return names
+        if known(names) and name in names:
+            version = _wheel_version(files, library.path) if _IN_WHEEL in library.path else library.version
+            found.append(library.model_copy(update={"version": version}))
+    return tuple(found)
+
+
+def _wheel_version(files: Files, path: str) -> Maybe[str]:
+    """Of the wheel that holds `…/site-packages/nvidia/nccl/lib/libnccl.so.2`."""
+    site, _, package = path.rpartition(_IN_WHEEL)
+    names = files.list(site)
+    if isinstance(names, Absent):
+        return names
+    wheel = re.compile(rf"nvidia_{re.escape(package.partition('/')[0])}(?:_cu\d+)?-(\d[\w.]*)\.dist-info")
+    versions = [match[1] for name in names if (match := wheel.fullmatch(name))]
+    return versions[0] if len(versions) == 1 else Absent(why=Why.not_present, detail=f"no metadata in {site}")
 
 
 def _interpreter(chosen: dict[str, Json]) -> Interpreter:

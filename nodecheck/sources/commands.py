@@ -36,6 +36,10 @@ class Commands:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
+    def only(self, *names: str) -> Commands:
+        """The same, for a look that starts no other program than these."""
+        return Commands(_Only(self._channel, names))
+
     def run(self, name: str) -> Maybe[Output]:
         """Run the program called `name` in `ALLOWED`.
 
@@ -55,6 +59,17 @@ class Commands:
             )
         except (TypeError, KeyError, ValueError):
             return Absent(why=Why.failed, detail=f"an answer of another shape: {str(answer)[:80]}")
+
+
+class _Only:
+    def __init__(self, inner: Channel, questions: tuple[str, ...]) -> None:
+        self._inner = inner
+        self._questions = questions
+
+    def ask(self, question: str) -> Answer:
+        if question in self._questions:
+            return self._inner.ask(question)
+        return Absent(why=Why.not_asked, detail="this look starts no further program")
 
 
 def live() -> Live:

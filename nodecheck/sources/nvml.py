@@ -21,7 +21,7 @@ from nodecheck.facts import OWN_FAULT, Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live, decode, encode
 from nodecheck.sources.deadline import beside
-from nodecheck.sources.nvml_child import INIT
+from nodecheck.sources.nvml_child import INIT, MAX_CARDS
 
 SILENCE_SECONDS = 10.0
 """How long NVML may take over one call. Bringing a card up without persistence mode takes up to about 4 s."""
@@ -29,7 +29,6 @@ SILENCE_SECONDS = 10.0
 DEADLINE_SECONDS = 60.0
 """How long the whole survey may take, restarts after a hang included."""
 
-_MAX_CARDS = 64
 _OF_NO_CARD = ("nvmlGetExcludedDeviceInfoByIndex",)
 _OF_PAIRS = ("nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus")
 
@@ -83,7 +82,14 @@ class Nvml:
 
     def survey(self) -> Maybe[Survey]:
         """Every call that the probes use, in one round; absent where NVML could not be started at all."""
-        answer = self._channel.ask("survey")
+        return self._round("survey")
+
+    def glance(self) -> Maybe[Survey]:
+        """The same at the least cost: one process for all cards, nothing about pairs, no check of the InfoROM."""
+        return self._round("glance")
+
+    def _round(self, question: str) -> Maybe[Survey]:
+        answer = self._channel.ask(question)
         if isinstance(answer, Absent):
             return answer
         return Survey(answer) if isinstance(answer, dict) else _nonsense(answer)
@@ -96,23 +102,30 @@ def live(silence_seconds: float = SILENCE_SECONDS, deadline_seconds: float = DEA
     everything still open is.
     """
 
+    rounds = {"survey": _survey, "glance": _glance}
+
     def answer(question: str) -> Answer:
-        if question != "survey":
+        if question not in rounds:
             return Absent(why=Why.failed, detail=f"no such question: {question}")
-        return _survey(silence_seconds, deadline_seconds)
+        if find_spec("pynvml") is None:
+            return Absent(why=Why.not_present, detail="the Python package nvidia-ml-py is not installed")
+        began = time.monotonic()
+        calls = rounds[question](silence_seconds, began + deadline_seconds)
+        if "absent" in calls[INIT]:
+            return decode(calls[INIT])
+        calls["survey()"] = encode(time.monotonic() - began)
+        return calls
 
     return Live(answer)
 
 
-def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
-    if find_spec("pynvml") is None:
-        return Absent(why=Why.not_present, detail="the Python package nvidia-ml-py is not installed")
-    began = time.monotonic()
-    ends = began + deadline_seconds
+def _glance(silence_seconds: float, ends: float) -> dict[str, Json]:
+    return _ask({"system": True, "cards": None, "glance": True}, silence_seconds, ends)
+
+
+def _survey(silence_seconds: float, ends: float) -> dict[str, Json]:
     calls = _ask({"system": True}, silence_seconds, ends)
-    if "absent" in calls[INIT]:
-        return decode(calls[INIT])
-    cards = list(range(min(calls.get("nvmlDeviceGetCount()", {}).get("value", 0), _MAX_CARDS)))
+    cards = _cards(calls)
     parts: list[dict[str, Any]] = [{"cards": [i]} for i in cards]
     if len(cards) > 1:
         parts.insert(0, {"pairs": cards})
@@ -120,15 +133,19 @@ def _survey(silence_seconds: float, deadline_seconds: float) -> Answer:
     for told in [answers.result() for answers in asked]:
         # Later ones win: what a card's own child heard of it goes before what the pairs' child heard.
         calls.update(told)
-    calls["survey()"] = encode(time.monotonic() - began)
     return calls
+
+
+def _cards(calls: dict[str, Json]) -> list[int]:
+    """The driver's numbers of its cards."""
+    return list(range(min(calls.get("nvmlDeviceGetCount()", {}).get("value", 0), MAX_CARDS)))
 
 
 def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str, Json]:
     """The answers to one part of the survey, with a reason for whatever has none.
 
-    `part`: `system`, `cards` or `pairs`. A child that hangs or crashes is followed by one that leaves out the
-    card or the question.
+    `part`: `system`, `cards` (None: all there are), `pairs`, and whether it is a `glance`. A child that hangs or
+    crashes is followed by one that leaves out the card or the question.
     """
     program = str(Path(__file__).with_name("nvml_child.py"))
     order = {
@@ -136,6 +153,7 @@ def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str,
         "system": False,
         "cards": [],
         "pairs": [],
+        "glance": False,
         "avoid": {},
         **part,
     }
@@ -150,6 +168,8 @@ def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str,
         calls.update(heard.told)
         if heard.done:
             return calls
+        if order["cards"] is None:
+            order["cards"] = _cards(calls)
         reason = _not_started(said) if isinstance(said, Absent) else _why_stopped(said, heard.questions)
         calls.update((question, encode(reason)) for question in heard.questions)
         if INIT not in calls:

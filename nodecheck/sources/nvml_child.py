@@ -29,6 +29,9 @@ Question = tuple[Any, ...]
 
 INIT = "nvmlInit()"
 
+MAX_CARDS = 64
+"""A driver that is not well may give any number."""
+
 _SYSTEM = (
     "nvmlSystemGetDriverVersion",
     "nvmlSystemGetNVMLVersion",
@@ -137,9 +140,6 @@ _NEWER_AND_OLDER: tuple[tuple[Question, Question], ...] = (
 )
 """The older call is made only where the driver or pynvml does not know the newer one."""
 
-_MAX_EXCLUDED = 64
-"""Cards; a driver that is not well may give any number."""
-
 _LINK_COUNT = 91
 _CARD_FIELDS = (_LINK_COUNT, 90, 82, 230)
 """NVLinks, their common speed, HBM temperature, recovery action. By number: older pynvml lack some names."""
@@ -228,24 +228,27 @@ class Survey:
             if name.startswith("NVML_ERROR_") and isinstance(value, int)
         }
 
-    def run(self, system: bool, cards: Iterable[int], pairs: Iterable[int]) -> bool:
-        """Ask about the node, each of `cards`, every pair out of `pairs`; False where NVML does not start."""
+    def run(self, system: bool, cards: Iterable[int] | None, pairs: Iterable[int], glance: bool) -> bool:
+        """Ask about the node, each of `cards` (None: all), every pair out of `pairs`; False where NVML does not start.
+
+        A glance leaves out what keeps the driver busy.
+        """
         if "value" not in self._ask(INIT, (), self._nvml.nvmlInit):
             return False
-        if system:
-            self._system()
-        for i in cards:
-            self._card(i)
+        count = self._system() if system else 0
+        for i in range(count) if cards is None else cards:
+            self._card(i, glance)
         for pair in combinations([i for i in pairs if self._open(i)], 2):
             for question in _PAIR:
                 self._call(pair, *question)
         return True
 
-    def _system(self) -> None:
-        for function in _SYSTEM:
-            self._call((), function)
-        for k in range(min(self._call((), "nvmlGetExcludedDeviceCount").get("value", 0), _MAX_EXCLUDED)):
+    def _system(self) -> int:
+        """How many cards there are."""
+        told = {function: self._call((), function) for function in _SYSTEM}
+        for k in range(min(self._call((), "nvmlGetExcludedDeviceCount").get("value", 0), MAX_CARDS)):
             self._call((), "nvmlGetExcludedDeviceInfoByIndex", k)
+        return min(int(told["nvmlDeviceGetCount"].get("value", 0)), MAX_CARDS)
 
     def _open(self, i: int) -> bool:
         """Have the driver hand out the card: it brings it up where nothing else holds it up."""
@@ -257,7 +260,7 @@ class Survey:
             self._tell({f"card({i})": answer})
         return "value" in answer
 
-    def _card(self, i: int) -> None:
+    def _card(self, i: int, glance: bool) -> None:
         if not self._open(i):
             return
         for question in _CARD:
@@ -277,8 +280,9 @@ class Survey:
         self._ask(f"nvmlDeviceGetGpuFabricInfoV({i})", (i,), lambda: self._fabric(device))
         self._mig(i)
         self._links(i, self._fields(i, [(field, 0) for field in _CARD_FIELDS]))
-        # Last, since it takes longest (70 ms on an H200, and the driver checks one card at a time).
-        self._ask(f"nvmlDeviceValidateInforom({i})", (i,), lambda: self._inforom_is_valid(device))
+        if not glance:
+            # Last, since it takes longest (70 ms on an H200, and the driver checks one card at a time).
+            self._ask(f"nvmlDeviceValidateInforom({i})", (i,), lambda: self._inforom_is_valid(device))
         seconds, slowest = self._slowest[i]
         self._tell({f"slowest({i})": {"value": {"question": slowest, "seconds": seconds}}})
 
@@ -454,7 +458,7 @@ def _plain(value: Any) -> Any:
 
 
 def main() -> None:
-    """Takes one argument, an object: `path` to import pynvml from, `system`, `cards`, `pairs` and `avoid`."""
+    """Takes one argument, an object: `path` to import pynvml from, what `Survey.run` takes, and `avoid`."""
     order = json.loads(sys.argv[1])
     sys.path[:] = order["path"]
     # The driver's library may print; what it prints must not get between our lines.
@@ -463,7 +467,7 @@ def main() -> None:
     import pynvml
 
     survey = Survey(pynvml, lambda line: os.write(out, line), order["avoid"])
-    if survey.run(order["system"], order["cards"], order["pairs"]):
+    if survey.run(order["system"], order["cards"], order["pairs"], order["glance"]):
         os.write(out, b'{"done": true}\n')
     # The kernel closes what NVML has open. Its own shutdown could hang, and the interpreter's takes time.
     os._exit(0)

@@ -40,7 +40,7 @@ NOT_INSTALLED = Absent(why=Why.not_present, detail="there is no such program her
 
 Answers = dict[str, Any]
 
-_SURVEYS: dict[str, Answer] = {}
+_SURVEYS: dict[tuple[str, str], Answer] = {}
 
 
 @dataclass
@@ -77,9 +77,10 @@ class FakeNode:
         Nodes with the same description share one survey: children take time, and would say the same again.
         """
         live = nvml.live(silence_seconds=self.silence_seconds)
-        key = description.read_text(encoding="utf-8")
+        told = description.read_text(encoding="utf-8")
 
         def answer(question: str) -> Answer:
+            key = (question, told)
             if key not in _SURVEYS:
                 with _environment(fake.environment(description)):
                     _SURVEYS[key] = live.ask(question)
@@ -297,6 +298,16 @@ def _with_torch(node: FakeNode, card: Product, count: int, kind: Kind) -> None:
         "3 libs found in cache `/etc/ld.so.cache'\n"
         + "".join(f"\t{name}.1 (libc6) => {folder}/{name}.1\n" for name in ("libcuda.so", "libnvidia-ml.so"))
     )
+    node.tree.files |= {
+        f"{SITE}/torch/version.py": "from typing import Optional\n\n__version__ = '2.11.0+cu130'\n"
+        "debug = False\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n",
+        f"{SITE}/nvidia_nccl_cu13-2.28.9.dist-info/METADATA": "Name: nvidia-nccl-cu13\nVersion: 2.28.9\n",
+        NCCL: "",
+        f"{folder}/libcuda.so.{fake.DRIVER}": "",
+        f"{folder}/libnvidia-ml.so.{fake.DRIVER}": "",
+    }
+    for name in ("libcuda.so", "libnvidia-ml.so"):
+        node.tree.links[f"{folder}/{name}.1"] = f"{folder}/{name}.{fake.DRIVER}"
     usable = (card.memory_mib - card.reserved_mib) * 1024**2
     places = fake.addresses(card, count, virtual=kind == "guest")
     items = _torch_items("2.11.0+cu130") | {
