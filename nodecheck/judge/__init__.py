@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 from nodecheck.facts import NOT_ASKED, Node
 from nodecheck.judge import rules as _rules  # noqa: F401  (registers every rule)
 from nodecheck.judge.finding import Cause, Finding, Judgement, LedgerEntry, Owner, Status, Subject, Verdict
 from nodecheck.judge.roots import with_roots
-from nodecheck.judge.rule import REGISTRY, Outcome, Rule
+from nodecheck.judge.rule import REGISTRY, Described, Outcome, Rule
 from nodecheck.profile import Profile
 
 __all__ = [
     "REGISTRY",
     "Cause",
+    "Described",
     "Finding",
     "Judgement",
     "LedgerEntry",
@@ -23,6 +25,7 @@ __all__ = [
     "Status",
     "Subject",
     "Verdict",
+    "find",
     "judge",
 ]
 
@@ -45,12 +48,8 @@ def judge(
     strange = sorted(set(waivers) - set(REGISTRY))
     if strange:
         raise ValueError(f"no finding has the id {', '.join(strange)}")
-    findings = with_roots(
-        _finding(rule, outcome, profile, waivers.get(rule.id))
-        for rule in REGISTRY.values()
-        if node.level != "quick" or not rule.under_load
-        for outcome in _outcomes(rule, node, profile)
-    )
+    asked = (rule for rule in REGISTRY.values() if node.level != "quick" or not rule.under_load)
+    findings = find(((rule, partial(rule.judge, node, profile)) for rule in asked), profile, waivers)
     verdict, reasons = _verdict(findings, named)
     return Judgement(
         profile=profile.name,
@@ -64,11 +63,24 @@ def judge(
     )
 
 
-def _outcomes(rule: Rule, node: Node, profile: Profile) -> Iterator[Outcome]:
-    """What `rule` says. Silence and a fault in the rule are no answer: both are unknown, never a pass."""
+def find(
+    asked: Iterable[tuple[Described, Callable[[], Iterable[Outcome]]]],
+    profile: Profile,
+    waivers: Mapping[str, str],
+) -> list[Finding]:
+    """The findings of these rules, each given with what asks it, and which of them follows from which."""
+    return with_roots(
+        _finding(rule, outcome, profile, waivers.get(rule.id))
+        for rule, ask in asked
+        for outcome in _outcomes(ask)
+    )
+
+
+def _outcomes(ask: Callable[[], Iterable[Outcome]]) -> Iterator[Outcome]:
+    """What a rule says. Silence and a fault in the rule are no answer: both are unknown, never a pass."""
     answered = False
     try:
-        for outcome in rule.judge(node, profile):
+        for outcome in ask():
             answered = True
             yield outcome
     except Exception as error:
@@ -79,7 +91,7 @@ def _outcomes(rule: Rule, node: Node, profile: Profile) -> Iterator[Outcome]:
         yield Outcome(Status.unknown, detail="This check gave no answer, please report it.", door=BROKEN_RULE)
 
 
-def _finding(rule: Rule, outcome: Outcome, profile: Profile, waived: str | None) -> Finding:
+def _finding(rule: Described, outcome: Outcome, profile: Profile, waived: str | None) -> Finding:
     trouble = outcome.status in (Status.warn, Status.fail)
     cause: Cause | None = None
     if trouble:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from nodecheck.judge import REGISTRY, Rule
+from nodecheck.judge import REGISTRY, Described
 from nodecheck.judge.roots import ROOTS
 
 INTRODUCTION = """\
@@ -37,19 +37,21 @@ provider, or you as the renter. The commands work without nodecheck wherever tha
 STATED = "It is stated in the report and judged by nobody: it passes wherever it can be seen."
 
 
-def page() -> str:
-    """The whole page in Markdown."""
-    subjects: dict[str, list[Rule]] = {}
-    for rule in REGISTRY.values():
-        subjects.setdefault(rule.id.partition(".")[0], []).append(rule)
+def page(
+    introduction: str = INTRODUCTION, rules: Collection[Described] = REGISTRY.values(), prefix: str = ""
+) -> str:
+    """The whole page in Markdown; a section for each subject, which an id names after `prefix`."""
+    subjects: dict[str, list[Described]] = {}
+    for rule in rules:
+        subjects.setdefault(rule.id.removeprefix(prefix).partition(".")[0], []).append(rule)
     lines = [
-        INTRODUCTION,
+        introduction,
         "## All ids",
         "",
         "| id | checks that | unknown is | who acts |",
         "|---|---|---|---|",
     ]
-    for rule in REGISTRY.values():
+    for rule in rules:
         weight = "required" if rule.required else "wanted"
         acts = rule.owner.value if rule.warns or rule.fails else "–"
         lines.append(f"| [`{rule.id}`](#{_anchor(rule)}) | {rule.title} | {weight} | {acts} |")
@@ -60,11 +62,11 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _anchor(rule: Rule) -> str:
+def _anchor(rule: Described) -> str:
     return rule.id.replace(".", "")
 
 
-def _section(rule: Rule) -> Iterator[str]:
+def _section(rule: Described) -> Iterator[str]:
     yield f"### `{rule.id}`"
     yield ""
     yield f"**{rule.title}.** {'' if rule.warns or rule.fails else STATED}".rstrip()
@@ -85,7 +87,7 @@ def _section(rule: Rule) -> Iterator[str]:
     yield f"- See it again: `{rule.repeat}`"
 
 
-def _unseen(rule: Rule) -> str:
+def _unseen(rule: Described) -> str:
     if rule.required:
         return "`unknown` and holds up the verdict"
     if rule.vital:

@@ -35,9 +35,9 @@ class Outcome:
 Judge = Callable[[Node, Profile], Iterable[Outcome]]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One check, documented where it is written; `docs/findings.md` is generated from these fields."""
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """A check as it is documented where it is written; the pages of findings are generated from these fields."""
 
     id: str
     """Stable and dotted: `topology.nvlink.active_links`."""
@@ -61,9 +61,6 @@ class Rule:
     next_step: str
     repeat: str
     """A command, run on the node, that shows it again."""
-    judge: Judge
-    under_load: bool = False
-    """Whether it is asked only of runs that put load on the node, that is, never at level quick."""
     vital: bool = False
     """Whether an unknown holds up the verdict all the same where the answer was an error or nonsense, came too
     late or was never asked for; what the device does not have, or may not tell, does not."""
@@ -71,6 +68,15 @@ class Rule:
     def holds_up(self, outcome: Outcome) -> bool:
         """Whether this outcome, if it is unknown, holds up the verdict; a profile may say otherwise."""
         return self.required or (self.vital and outcome.why not in _TOLD_AS_ABSENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Described):
+    """A check of a node against a profile."""
+
+    judge: Judge
+    under_load: bool = False
+    """Whether it is asked only of runs that put load on the node, that is, never at level quick."""
 
 
 _TOLD_AS_ABSENT = (Why.not_supported, Why.no_permission, Why.not_present)
@@ -103,22 +109,22 @@ def rule(
         if id in REGISTRY:
             raise ValueError(f"two rules have the id {id}")
         REGISTRY[id] = Rule(
-            id,
-            title,
-            reads,
-            door,
-            passes,
-            warns,
-            fails,
-            cause,
-            owner,
-            required,
-            meaning,
-            next_step,
-            repeat,
-            judge,
-            under_load,
-            vital,
+            id=id,
+            title=title,
+            reads=reads,
+            door=door,
+            passes=passes,
+            warns=warns,
+            fails=fails,
+            cause=cause,
+            owner=owner,
+            required=required,
+            meaning=meaning,
+            next_step=next_step,
+            repeat=repeat,
+            judge=judge,
+            under_load=under_load,
+            vital=vital,
         )
         return judge
 
