@@ -35,6 +35,14 @@ CEILING_FACTOR = 1.1
 GROSS_FAULT = 0.5
 """A derived figure may reject only below this share of typical (or above its inverse)."""
 
+ALWAYS_REQUIRED = {
+    "cards.listed": "without it nothing says that there is a card",
+    "cards.count": "without it nothing says how many there are",
+    "cards.usable": "without it nothing says that the driver hands them out",
+    "stack.context": "without it nothing says that a program runs on them",
+}
+"""Findings that no profile may set down to `wanted`: unseen, they would let a node without its cards be accepted."""
+
 _VENDOR_IDS = {"nvidia": "10de", "amd": "1002"}
 
 
@@ -380,6 +388,10 @@ def _whole_faults(profile: Profile, table: dict[str, Any]) -> Iterator[Fault]:
     both = [finding for finding in profile.wanted or () if finding and finding in (profile.required or ())]
     if both:
         yield Fault(("wanted",), f"{both[0]} is both required and wanted.", (("required",),))
+    for index, finding in enumerate(profile.wanted or ()):
+        if finding in ALWAYS_REQUIRED:
+            says = f"{finding} holds up every verdict: {ALWAYS_REQUIRED[finding]}."
+            yield Fault(("wanted", index), says)
     if profile.abstract:
         if "cards" in table:
             yield Fault(("cards",), "an abstract profile has no count.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import stat
 import sys
@@ -280,9 +281,13 @@ def _merge_figures(
     if not isinstance(known, list):  # a parent's nonsense, which is reported by itself
         return []
     inherited = len(known)
+    places = {what: place for place, other in enumerate(known) if (what := _of_what(other))}
     for index, figure in enumerate(figures):
-        twin = next((i for i, other in enumerate(known) if _same_figure(figure, other)), None)
+        what = _of_what(figure)
+        twin = places.get(what) if what else None
         if twin is None:
+            if what:
+                places[what] = len(known)
             known.append(figure)
             origins.append((file, index))
         elif twin < inherited:
@@ -296,10 +301,11 @@ def _merge_figures(
     return problems
 
 
-def _same_figure(a: Any, b: Any) -> bool:
-    if not isinstance(a, dict) or not isinstance(b, dict) or "measure" not in a:
-        return False
-    return bool(a["measure"] == b.get("measure") and a.get("at", {}) == b.get("at", {}))
+def _of_what(figure: Any) -> str:
+    """The measure and `at` of a figure, right or wrong, in one word; empty where it has no measure."""
+    if not isinstance(figure, dict) or "measure" not in figure:
+        return ""
+    return json.dumps([figure["measure"], figure.get("at", {})], sort_keys=True, default=str)
 
 
 def _sentence(fault: Fault, chain: list[_File], origins: list[tuple[_File, int]]) -> str:

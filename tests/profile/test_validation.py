@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodecheck.judge import REGISTRY
 from nodecheck.profile import Profile, ProfileError, load, names
+from nodecheck.profile.check import ALWAYS_REQUIRED
 from nodecheck.profile.lines import locate
 from nodecheck.profile.loading import MAX_BYTES, MAX_CHAIN, parse
 
@@ -299,6 +301,11 @@ BAD = [
         "[cards]",
         'required = ["topology.fabric.state"]\n[cards]',
         "line 4: wanted: topology.fabric.state is both required and wanted.",
+    ),
+    (
+        '"topology.fabric.state"',
+        '"topology.fabric.state", "stack.context"',
+        "line 4: wanted[2]: stack.context holds up every verdict: without it nothing says that a program runs on them.",
     ),
     ('"topology.fabric.state"', '"fabric"', "line 4: wanted[1]: must be a finding's id such as topology.fabric.state, "
      'not "fabric".'),
@@ -667,6 +674,31 @@ def test_any_value_of_any_key_is_a_profile_or_a_profile_error(key: str, value: o
 
     head = "" if key in ("name", "abstract") else 'name = "mine"\n'
     assert isinstance(outcome(f'schema = 1\n{head}title = "t"\n{key} = {toml(value)}\n'), ProfileError)
+
+
+@pytest.mark.parametrize("finding", ALWAYS_REQUIRED)
+@pytest.mark.parametrize("abstract", [True, False])
+def test_no_profile_sets_aside_what_a_verdict_stands_on(finding: str, abstract: bool) -> None:
+    text = GOOD.replace("topology.fabric.state", finding)
+    if abstract:
+        text = text.replace("[cards]\ncount = 2\n", "").replace("wanted", "abstract = true\nwanted")
+    (problem,) = problems(text)
+    assert f"wanted[1]: {finding} holds up every verdict: without it" in problem
+
+
+def test_what_a_verdict_stands_on_is_required_by_its_own_rule() -> None:
+    assert all(REGISTRY[finding].required for finding in ALWAYS_REQUIRED)
+
+
+def test_thousands_of_figures_cost_no_more_than_reading_them() -> None:
+    figures = "".join(
+        f'[[figures]]\nmeasure = "hbm.copy"\nat = {{ size = "{place}B" }}\nunit = "GB/s"\n'
+        for place in range(6500)
+    )
+    began = time.process_time()
+    told = problems(f'{HEAD}extends = "h200x1"\n{figures}')
+    assert any("must have at most 500 entries" in problem for problem in told)
+    assert time.process_time() - began < 5
 
 
 # --- everything at once ---
