@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from nodecheck.judge import Finding, Status
@@ -10,31 +12,44 @@ from nodecheck.report.text import plain, shown
 
 
 def render(report: Report) -> str:
+    """The findings of a report; see `suite`."""
+    judgement = report.judgement
+    return suite(
+        f"nodecheck.{judgement.profile}",
+        judgement.findings,
+        at=report.created_at,
+        seconds=sum(report.durations_seconds.values()),
+        properties={
+            "verdict": judgement.verdict.value,
+            "summary": judgement.summary,
+            "level": report.level,
+            "nodecheck": report.tool.version,
+        },
+    )
+
+
+def suite(
+    name: str, findings: Sequence[Finding], *, at: datetime, seconds: float, properties: Mapping[str, str]
+) -> str:
     """`fail` is a failure, a required `unknown` an error; skipped, waived and merely wanted ones are skipped.
 
     JUnit knows no warning: a `warn` is a passed case with its words in `system-out`.
     """
-    judgement = report.judgement
     suites = Element("testsuites", name="nodecheck")
-    suite = SubElement(suites, "testsuite", name=plain(f"nodecheck.{judgement.profile}"))
-    suite.set("timestamp", f"{report.created_at:%Y-%m-%dT%H:%M:%S}")
-    suite.set("time", f"{sum(report.durations_seconds.values()):.3f}")
-    properties = SubElement(suite, "properties")
-    for name, value in (
-        ("verdict", judgement.verdict.value),
-        ("summary", judgement.summary),
-        ("level", report.level),
-        ("nodecheck", report.tool.version),
-    ):
-        SubElement(properties, "property", name=name, value=plain(value))
-    for finding in judgement.findings:
+    made = SubElement(suites, "testsuite", name=plain(name))
+    made.set("timestamp", f"{at:%Y-%m-%dT%H:%M:%S}")
+    made.set("time", f"{seconds:.3f}")
+    listed = SubElement(made, "properties")
+    for key, value in properties.items():
+        SubElement(listed, "property", name=key, value=plain(value))
+    for finding in findings:
         case = SubElement(
-            suite, "testcase", classname=plain(finding.id), name=plain(finding.subject.label), time="0"
+            made, "testcase", classname=plain(finding.id), name=plain(finding.subject.label), time="0"
         )
         _result(case, finding)
     for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(judgement.findings)))
+        made.set(attribute, str(len(made.findall(f"testcase/{tag}"))))
+    made.set("tests", str(len(findings)))
     indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(suites, encoding="unicode") + "\n"
 

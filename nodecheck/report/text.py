@@ -24,6 +24,12 @@ def plain(text: str, limit: int = LONGEST) -> str:
     return cut if len(text) <= limit else f"{cut} … ({len(text) - limit} more characters in report.json)"
 
 
+def brief(text: str, limit: int) -> str:
+    """`plain`, at most `limit` characters of it."""
+    harmless = plain(text)
+    return harmless if len(harmless) <= limit else f"{harmless[: limit - 2]} …"
+
+
 def shown(value: Any, unit: str = "") -> str:
     """A fact as people read it, plain: `143771 MiB`, `yes`, `none`, `not seen (no permission)`."""
     if value is None or value == "":
