@@ -7,13 +7,15 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, mode 0600, that nobody ever sees half written. Raises OSError; nothing is left behind then.
+def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file that nobody ever sees half written. Raises OSError; nothing is left behind then.
 
     It is made under a hidden name in the same folder, brought to the disk, and renamed.
     """
     descriptor, draft = tempfile.mkstemp(prefix=".nodecheck-", suffix=".partial", dir=path.parent)
     try:
+        if mode != 0o600:  # as it is made; some file systems let nobody change that
+            os.fchmod(descriptor, mode)
         write_out(descriptor, content)
         Path(draft).replace(path)
     finally:

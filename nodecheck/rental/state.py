@@ -83,6 +83,8 @@ class Terms(Fact):
     """UTC."""
     keep: tuple[str, ...] = ()
     """Absolute paths of what must not be lost with the node."""
+    copied_if: tuple[str, ...] = ()
+    """A command that ends with 0 and prints nothing where `{path}` has been copied off the node; see `keeping`."""
 
 
 class Acceptance(Fact):

@@ -65,14 +65,14 @@ def write(report: Report, parent: Path, evidence: Mapping[str, bytes | Path] | N
     return Written(path, written, digest, unrendered)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file (mode 0600) whole or not at all; a device or pipe is written to. Raises `WriteError`."""
+def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write one file whole or not at all; a device or pipe is written to. Raises `WriteError`."""
     try:
         if path.exists() and not path.is_file():
             # By the name that was given: a pipe behind /dev/stdout has no path of its own.
             path.write_bytes(content)
             return
-        write_whole(path.resolve(), content)
+        write_whole(path.resolve(), content, mode)
     except (OSError, RuntimeError) as error:
         raise WriteError(f"cannot write {path}: {reason(error)}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -22,3 +23,11 @@ def render(result: CheckResult, form: str) -> str:
     """The check in one of `FORMATS`. Raises KeyError for another."""
     module, function = FORMATS[form]
     return cast(str, getattr(import_module(module), function)(result))
+
+
+def write(result: CheckResult, form: str, path: Path) -> None:
+    """Write the check in one of `FORMATS` to a file, whole or not at all. Raises `nodecheck.report.folder.WriteError`."""
+    from nodecheck.report.folder import write_file
+
+    # node_exporter reads it under an account of its own.
+    write_file(path, render(result, form).encode(), 0o644 if form == "openmetrics" else 0o600)

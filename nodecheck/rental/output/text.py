@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
@@ -41,10 +42,12 @@ def _lines(result: CheckResult) -> Iterator[str]:
         else f"held against the acceptance of {_time(baseline.accepted_at)} as {baseline.profile}"
     )
     yield from _wrapped(f"Checked {_time(result.taken_at)}, {brief(held, _LONGEST_TEXT)}.")
-    groups = list(_together(result.changes))
+    behind = Counter(change.finding.root for change in result.changes)
+    ids = {change.finding.id for change in result.changes}
+    groups = list(_together(change for change in result.changes if change.finding.root not in ids))
     for group in groups[:_MOST_PARAGRAPHS]:
         yield ""
-        yield from _paragraph(group)
+        yield from _paragraph(group, behind[group[0].finding.id])
     if len(groups) > _MOST_PARAGRAPHS:
         yield ""
         left = plural(len(groups) - _MOST_PARAGRAPHS, "more change")
@@ -77,7 +80,7 @@ def _together(changes: Iterable[Change]) -> Iterator[tuple[Change, ...]]:
         yield tuple(group)
 
 
-def _paragraph(group: tuple[Change, ...]) -> Iterator[str]:
+def _paragraph(group: tuple[Change, ...], behind: int) -> Iterator[str]:
     change, finding = group[0], group[0].finding
     subjects = brief(", ".join(each.finding.subject.label for each in group), _LONGEST_TEXT)
     state = "was" if change.what == "gone" else "is"
@@ -88,7 +91,12 @@ def _paragraph(group: tuple[Change, ...]) -> Iterator[str]:
     yield from _wrapped(
         f"{_WORDS[change.what]}: {plain(finding.id)} {state} {STATUSES[finding.status]} {when}: {subjects}"
     )
-    yield from _wrapped(" ".join(_sentences(change)), indent="  ")
+    sentences = [*_sentences(change)]
+    if behind:
+        sentences.append(
+            f"{plural(behind, 'more change')} of others follow{'s' if behind == 1 else ''} from it."
+        )
+    yield from _wrapped(" ".join(sentences), indent="  ")
     if finding.repeat and change.what != "gone":
         yield f"  $ {brief(finding.repeat, _LONGEST_COMMAND)}"
 

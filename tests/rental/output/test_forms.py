@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 from defusedxml.ElementTree import fromstring
 
-from nodecheck.rental.output import FORMATS, render
+from nodecheck.rental.output import FORMATS, render, write
 from nodecheck.rental.result import CheckResult
 from tests.rental import checks
 from tests.rental.output.test_nagios import read as read_nagios
@@ -83,3 +84,13 @@ def test_junit_says_what_the_report_says() -> None:
 
 def test_json_is_the_check() -> None:
     assert CheckResult.model_validate_json(render(checks.eventful(), "json")) == checks.eventful()
+
+
+@pytest.mark.parametrize(("form", "mode"), [("openmetrics", 0o644), ("text", 0o600)])
+def test_a_file_is_replaced_whole(tmp_path: Path, form: str, mode: int) -> None:
+    path = tmp_path / "nodecheck.prom"
+    path.write_text("old")
+    write(checks.eventful(), form, path)
+    assert path.read_text() == render(checks.eventful(), form)
+    assert path.stat().st_mode & 0o777 == mode
+    assert [*tmp_path.iterdir()] == [path]

@@ -56,6 +56,15 @@ def test_the_gravest_comes_first_and_what_is_over_last() -> None:
     ]
     assert order == sorted(order)
     assert "GONE: drift.xid was WARN from 2026-11-30 10:15 UTC to 2026-12-01 09:15 UTC" in told
+    assert "drift.pairs" not in told
+    assert "1 more change of others follows from it." in told
+
+
+def test_what_follows_from_an_old_fault_names_it() -> None:
+    pair = checks.eventful().findings[1]
+    told = flowing(
+        render(checks.check((checks.LOST_LINK, pair), (checks.change(pair),), Status.fail), "text")
+    )
     assert "It follows from drift.nvlink.active_links: mend that first." in told
 
 
