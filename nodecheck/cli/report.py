@@ -27,6 +27,14 @@ class Format(str, Enum):
     terminal = "terminal"
 
 
+class DiffFormat(str, Enum):
+    """What a difference can be told in."""
+
+    terminal = "terminal"
+    md = "md"
+    json = "json"
+
+
 ReportPath = Annotated[
     Path,
     typer.Argument(metavar="REPORT", help="A report.json, or the folder of a report.", show_default=False),
@@ -80,6 +88,25 @@ def verify(path: ReportPath) -> None:
     with printing():
         print("\n".join(result.differences) or f"as it was written: {', '.join(result.checked)}")
     raise typer.Exit(Exit.rejected if result.differences else Exit.accepted)
+
+
+@app.command("diff")
+def diff(
+    before: Annotated[
+        Path,
+        typer.Argument(metavar="A", help="A report.json, or the folder of a report.", show_default=False),
+    ],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The other one.", show_default=False)],
+    form: Annotated[DiffFormat, typer.Option("--format", "-f", help="How to tell it.")] = DiffFormat.terminal,
+) -> None:
+    """Say what differs between two reports: of two nodes, or of one node before and after a repair.
+
+    Figures differ where their ranges from p5 to p95 do not meet. Exits with 0 whether or not anything differs.
+    """
+    from nodecheck.report import diff as diffing
+    from nodecheck.report import differences
+
+    say(differences.render(diffing.diff(_load(before), _load(after)), form.value))
 
 
 @app.command("schema")

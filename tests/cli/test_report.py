@@ -101,3 +101,17 @@ def test_a_reader_that_goes_away(written: folder.Written) -> None:
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
         assert process.wait(30) == 0
+
+
+def test_diff_says_what_differs_and_exits_with_0(tmp_path: Path) -> None:
+    one, other = ROOT / "reports" / "h200x4-accepted", ROOT / "reports" / "h200x4-rejected"
+    for form in ("terminal", "md", "json"):
+        done = nodecheck("diff", one, other, "--format", form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "cards.power_limit" in done.stdout
+    assert nodecheck("diff", one, one).returncode == 0
+    (tmp_path / "report.json").write_text("{")
+    damaged = nodecheck("diff", one, tmp_path)
+    assert damaged.returncode == 65
+    assert "Traceback" not in damaged.stderr
+    assert nodecheck("diff", one).returncode == 64
