@@ -462,8 +462,12 @@ UNSEEN = [
     Fault("links between two cards not told",
           driver("nvmlDeviceGetP2PStatus 0 1 2", code(999)),
           "topology.pairs.nvlink", UNKNOWN, NOT_VISIBLE, INCOMPLETE),
-    Fault("a pair's call hangs", both(impatient(0.7), driver("nvmlDeviceGetP2PStatus 0 1 2", HANG)),
-          "topology.pairs.nvlink", UNKNOWN, NOT_VISIBLE, INCOMPLETE),
+    *(
+        Fault(f"a pair's call {name} ({card})", both(impatient(0.7), driver("nvmlDeviceGetP2PStatus 1 3 2", how)),
+              "health.responsive", FAIL, FAULTY, REJECTED, card)
+        for name, how in (("hangs", HANG), ("crashes", CRASH))
+        for card in (1, 3)
+    ),
     Fault("ECC counters not told",
           both(driver("nvmlDeviceGetTotalEccErrors 0 *", code(999)),
                driver("nvmlDeviceGetMemoryErrorCounter 0 *", code(999))),

@@ -1,6 +1,8 @@
 """What was seen. No I/O happens here; see `docs/` and `nodecheck report schema` for the JSON form."""
 
 from nodecheck.facts.base import (
+    BROKE_DOWN,
+    GIVEN_UP,
     NOT_ASKED,
     OWN_FAULT,
     Absent,
@@ -22,6 +24,8 @@ from nodecheck.facts.stack import Stack
 from nodecheck.facts.topology import Topology
 
 __all__ = [
+    "BROKE_DOWN",
+    "GIVEN_UP",
     "NOT_ASKED",
     "OWN_FAULT",
     "Absent",

@@ -98,6 +98,11 @@ NOT_ASKED = Absent(why=Why.not_asked)
 AMD_ALONE = Absent(why=Why.not_supported, detail="AMD's cards alone have it")
 NVIDIA_ALONE = Absent(why=Why.not_supported, detail="NVIDIA's cards alone have it")
 
+BROKE_DOWN = "ended the process"
+"""Stands in the detail of a value whose question ended the program that asked it."""
+GIVEN_UP = "nothing more was asked of this card"
+"""How the detail of a value ends that was not asked for, since a question before it never came back."""
+
 OWN_FAULT = "nodecheck's own fault: "
 """How the detail of a value begins that is absent because a probe broke: that says nothing of the node."""
 

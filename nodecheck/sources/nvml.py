@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nodecheck.facts import OWN_FAULT, Absent, Maybe, Why
+from nodecheck.facts import BROKE_DOWN, GIVEN_UP, OWN_FAULT, Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live, decode, encode
 from nodecheck.sources.deadline import beside
@@ -183,7 +183,7 @@ def _ask(part: dict[str, Any], silence_seconds: float, ends: float) -> dict[str,
         if not heard.cards:
             order["avoid"].update((question, encode(reason)) for question in heard.questions)
             continue
-        given_up = Absent(why=reason.why, detail=f"{reason.detail}; nothing more was asked of this card")
+        given_up = Absent(why=reason.why, detail=f"{reason.detail}; {GIVEN_UP}")
         calls.update((f"card({i})", encode(given_up)) for i in heard.cards)
         order["cards"] = [i for i in order["cards"] if i not in heard.cards]
         order["pairs"] = [i for i in order["pairs"] if i not in heard.cards]
@@ -239,9 +239,9 @@ def _why_stopped(said: child.Transcript, questions: list[str]) -> Absent:
         return Absent(why=Why.timed_out, detail=f"{asked} did not come back ({said.cut_off})")
     if said.returncode < 0:
         name = signal.Signals(-said.returncode).name
-        return Absent(why=Why.failed, detail=f"{asked} ended the process ({name})")
+        return Absent(why=Why.failed, detail=f"{asked} {BROKE_DOWN} ({name})")
     last = said.stderr.strip().rsplit("\n", 1)[-1][-200:]
-    return Absent(why=Why.failed, detail=f"{asked} ended the process (code {said.returncode}: {last})")
+    return Absent(why=Why.failed, detail=f"{asked} {BROKE_DOWN} (code {said.returncode}: {last})")
 
 
 def _nonsense(answer: Json) -> Absent:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nodecheck.facts import Absent, Fact, Maybe, Why, known
+from nodecheck.facts import (
+    BROKE_DOWN,
+    GIVEN_UP,
+    Absent,
+    Card,
+    Fact,
+    Maybe,
+    Node,
+    Why,
+    known,
+    or_none,
+)
 from nodecheck.facts.card import EccCounts
 from nodecheck.judge.finding import NODE, Cause, Owner
 from nodecheck.judge.rule import Look, Outcome, card_rule, fail, passed, skipped, smi, unknown, warn
@@ -37,7 +48,7 @@ def _remaps(spec: CardSpec) -> bool:
 @card_rule(
     "health.responsive",
     "The driver answers every question about the card",
-    reads="how every NVML call about the card ended, and how long the slowest took",
+    reads="how every NVML call about the card, or about it and another card, ended, and how long the slowest took",
     passes=f"every call came back, none after more than {SLOW_CALL_SECONDS:g} s",
     warns=f"a call took more than {SLOW_CALL_SECONDS:g} s",
     fails="a call did not come back within its deadline, or ended the program that made it",
@@ -55,6 +66,8 @@ def responsive(look: Look) -> Outcome:
     if hung:
         told = ", ".join(hung[:4]) + (f" and {len(hung) - 4} more" if len(hung) > 4 else "")
         return fail(f"No answer in time to the questions after {told}.", observed=f"{len(hung)} timed out")
+    if told := _broken_between(look.card, look.node):
+        return fail(f"{told}.", observed="no answer about two cards")
     if isinstance(look.card.usable, Absent):
         return unknown(NODE, look.card.usable)
     if not look.card.usable:
@@ -84,6 +97,23 @@ def _timed_out(fact: Fact) -> Iterator[str]:
             for item in value:
                 if isinstance(item, Fact):
                     yield from _timed_out(item)
+
+
+def _broken_between(card: Card, node: Node) -> str:
+    """The first question about this card and another that hung, or ended the program that asked it."""
+    pairs = None if isinstance(node.topology, Absent) else or_none(node.topology.pairs)
+    others = {other.key: other.short_name for other in node.known_cards}
+    for pair in pairs or ():
+        if card.key not in (pair.a, pair.b):
+            continue
+        for name in type(pair).model_fields:
+            answer = getattr(pair, name)
+            if not isinstance(answer, Absent) or GIVEN_UP in answer.detail:
+                continue
+            if answer.why is Why.timed_out or BROKE_DOWN in answer.detail:
+                peer = pair.b if card.key == pair.a else pair.a
+                return f"Asked of it and {others.get(peer, peer)}, one of the two broke down: {answer.detail}"
+    return ""
 
 
 # ECC

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodecheck.facts import Absent, Why
+from nodecheck.facts import GIVEN_UP, Absent, Why
 from nodecheck.facts.card import BankHistogram, EccCounts
 from nodecheck.judge import Cause, Owner, Status
 from tests.judge.cases import DENIED, HUNG, UNASKED, UNSUPPORTED, Case, check
@@ -10,6 +10,7 @@ from tests.judge.cases import DENIED, HUNG, UNASKED, UNSUPPORTED, Case, check
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
 
 CRASHED = Absent(why=Why.failed, detail="nvmlDeviceGetEccMode(0) ended the process (SIGSEGV)")
+NOT_ASKED_FURTHER = Absent(why=Why.timed_out, detail=f"a call did not come back; {GIVEN_UP}")
 
 CASES = [
     Case("health.responsive", {}, PASS, says="nvmlDeviceValidateInforom"),
@@ -20,6 +21,12 @@ CASES = [
     Case("health.responsive", {"cards.*.health.slowest_call_seconds": UNASKED}, PASS, says="not noted"),
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": CRASHED}, FAIL, says="broke down"),
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": DENIED}, UNKNOWN),
+    Case(
+        "health.responsive", {"topology.pairs.0.p2p_read": HUNG}, FAIL, count=2, says="Asked of it and GPU 1"
+    ),
+    Case("health.responsive", {"topology.pairs.5.distance": CRASHED}, FAIL, count=2, cause=Cause.faulty),
+    Case("health.responsive", {"topology.pairs.0.p2p_read": NOT_ASKED_FURTHER}, PASS, count=4),
+    Case("health.responsive", {"topology.pairs.0.p2p_read": DENIED}, PASS, count=4),
     Case("health.responsive", {"cards.0.usable": UNASKED}, UNKNOWN),
     Case("health.responsive", {"cards.*.usable": False}, SKIPPED),
     Case("health.start", {}, PASS),
