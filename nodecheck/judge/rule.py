@@ -241,14 +241,14 @@ def card_rule(
             expected = None
             if stated is not None:
                 expected = as_fact(stated)
-                known |= {"expected": _shown(expected), "expected_from": spec.stated_by(expects).witness}
+                known |= {"expected": as_scalar(expected), "expected_from": spec.stated_by(expects).witness}
             if isinstance(seen.value, Absent):
                 if not_supported and seen.value.why is Why.not_supported:
                     return skipped(not_supported)
                 return unknown(NODE, seen.value, **known)
             outcome = look(Look(seen.value, expected, card, spec, profile, node))
             if path:
-                known["observed"] = _shown(seen.value)
+                known["observed"] = as_scalar(seen.value)
             if outcome.expected is not None:
                 known.pop("expected_from", None)
             # What the function says itself goes before what is filled in.
@@ -276,7 +276,7 @@ def smi(*fields: str) -> str:
     return f"nvidia-smi --query-gpu=index,pci.bus_id,{','.join(fields)} --format=csv"
 
 
-def _shown(value: Any) -> Scalar | None:
+def as_scalar(value: Any) -> Scalar | None:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, tuple):
