@@ -15,15 +15,17 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Literal
 
 from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.sources.deadline import within
 
 LIMIT_BYTES = 4 * 1024 * 1024
 """How much of each of stdout and stderr is kept unless the caller says otherwise."""
+
+Undecodable = Literal["replace", "surrogateescape"]
 
 _CHUNK_BYTES = 64 * 1024
 _LINGER_SECONDS = 0.2
@@ -65,6 +67,8 @@ def run(
     deadline_seconds: float,
     env: Mapping[str, str] | None = None,
     limit_bytes: int = LIMIT_BYTES,
+    given: bytes = b"",
+    undecodable: Undecodable = "replace",
 ) -> Maybe[Output]:
     """Run a program to its end and collect what it prints.
 
@@ -72,7 +76,14 @@ def run(
     where it had not ended by the deadline. `env` replaces the whole environment. Never raises for what the
     program does.
     """
-    said = collect(argv, deadline_seconds=deadline_seconds, env=env, limit_bytes=limit_bytes)
+    said = collect(
+        argv,
+        deadline_seconds=deadline_seconds,
+        env=env,
+        limit_bytes=limit_bytes,
+        given=given,
+        undecodable=undecodable,
+    )
     if isinstance(said, Absent):
         return said
     if said.returncode is None:
@@ -89,13 +100,15 @@ def collect(
     env: Mapping[str, str] | None = None,
     limit_bytes: int = LIMIT_BYTES,
     answers: bool = False,
+    given: bytes = b"",
+    undecodable: Undecodable = "replace",
 ) -> Maybe[Transcript]:
     """Like `run`, and keeps what was printed before the child was cut off.
 
-    The child gets a session and process group of its own, /dev/null for stdin, and no descriptors of ours. It
-    is cut off at the deadline, or earlier after `silence_seconds` without a byte on either stream. Of each
-    stream the last `limit_bytes` are kept, from a line's beginning where something had to go; bytes that are
-    no UTF-8 are replaced.
+    The child gets a session and process group of its own, what is `given` (or nothing) on stdin, and no
+    descriptors of ours. It is cut off at the deadline, or earlier after `silence_seconds` without a byte on either
+    stream. Of each stream the last `limit_bytes` are kept, from a line's beginning where something had to go; bytes
+    that are no UTF-8 are replaced, or kept as Python's surrogates.
 
     With `answers` the child gets a third pipe for what it has to say, apart from what libraries print; the
     descriptor's number is the last of its arguments.
@@ -105,11 +118,11 @@ def collect(
 
     def start() -> tuple[subprocess.Popen[bytes], IO[bytes] | None]:
         if not answers:
-            return _start(argv, env), None
+            return _start(argv, env, given), None
         ours, theirs = os.pipe()
         pipe = open(ours, "rb", buffering=0)  # noqa: SIM115, PTH123  (a descriptor; closed by whoever gets it)
         try:
-            return _start([*argv, str(theirs)], env, theirs), pipe
+            return _start([*argv, str(theirs)], env, given, theirs), pipe
         except BaseException:
             pipe.close()
             raise
@@ -145,25 +158,40 @@ def collect(
         _abandon(child, pipe)
     return Transcript(
         returncode=None if cut_off else child.returncode,
-        stdout=out.text(),
-        stderr=err.text(),
+        stdout=out.text(undecodable),
+        stderr=err.text(undecodable),
         seconds=time.monotonic() - began,
         cut_off=cut_off,
         answers=said.text() if said else "",
     )
 
 
-def _start(argv: Sequence[str], env: Mapping[str, str] | None, *inherited: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        list(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        start_new_session=True,
-        pass_fds=inherited,
-        env=None if env is None else dict(env),
-    )
+def _start(
+    argv: Sequence[str], env: Mapping[str, str] | None, given: bytes, *inherited: int
+) -> subprocess.Popen[bytes]:
+    with _holding(given) as stdin:
+        return subprocess.Popen(
+            list(argv),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=inherited,
+            env=None if env is None else dict(env),
+        )
+
+
+@contextlib.contextmanager
+def _holding(given: bytes) -> Iterator[IO[bytes] | int]:
+    """A stdin with this in it. It lies in memory: a pipe would hold us up where the child does not read it."""
+    if not given:
+        yield subprocess.DEVNULL
+        return
+    with open(os.memfd_create("stdin"), "w+b") as file:  # noqa: PTH123  (a descriptor)
+        file.write(given)
+        file.seek(0)
+        yield file
 
 
 def end_all() -> None:
@@ -197,11 +225,11 @@ class _Tail:
             del self._kept[:excess]
             self._dropped = True
 
-    def text(self) -> str:
+    def text(self, undecodable: Undecodable = "replace") -> str:
         self._trim()
         if self._dropped:
             del self._kept[: self._kept.find(b"\n") + 1]
-        return self._kept.decode("utf-8", "replace")
+        return self._kept.decode("utf-8", undecodable)
 
 
 def _listen(

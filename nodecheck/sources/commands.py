@@ -14,7 +14,7 @@ from nodecheck.sources.channel import Answer, Channel, Live
 from nodecheck.sources.child import Output
 from nodecheck.sources.deadline import within
 
-__all__ = ["ALLOWED", "Commands", "Output", "live"]
+__all__ = ["ALLOWED", "Commands", "Output", "find", "live"]
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "dmesg": ("dmesg", "--color=never"),
@@ -82,7 +82,7 @@ def _answer(name: str) -> Answer:
     seconds = JOURNAL_DEADLINE_SECONDS if name == "journal" else DEADLINE_SECONDS
     began = time.monotonic()
     # A dead network mount on PATH holds up even the look at what is there.
-    found = within(seconds, partial(_find, program))
+    found = within(seconds, partial(find, program))
     if isinstance(found, Absent):
         return found
     output = child.run(
@@ -100,7 +100,7 @@ def _answer(name: str) -> Answer:
     }
 
 
-def _find(program: str) -> Maybe[str]:
+def find(program: str) -> Maybe[str]:
     """Where the program is. What lies in the folder we were started in is none of the machine's programs."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     path = os.pathsep.join(folder for folder in folders if os.path.isabs(folder))  # noqa: PTH117

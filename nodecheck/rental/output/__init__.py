@@ -26,7 +26,7 @@ def render(result: CheckResult, form: str) -> str:
 
 
 def write(result: CheckResult, form: str, path: Path) -> None:
-    """Write the check in one of `FORMATS` to a file, whole or not at all. Raises `nodecheck.report.folder.WriteError`."""
+    """Write the check in one of `FORMATS` to a file, whole or not at all. Raises `report.folder.WriteError`."""
     from nodecheck.report.folder import write_file
 
     # node_exporter reads it under an account of its own.
