@@ -7,6 +7,7 @@ from typing import Literal
 
 from nodecheck.facts.base import Absent, Fact, Maybe, Why, known, seen
 from nodecheck.facts.card import Card
+from nodecheck.facts.diagnosis import Diagnosis
 from nodecheck.facts.host import Host
 from nodecheck.facts.kernel_log import KernelLog
 from nodecheck.facts.measurements import Measurements
@@ -44,6 +45,8 @@ class Node(Fact):
     measurements: Maybe[Measurements] = seen(
         "figures under load", torch="workers in the renter's interpreter"
     )
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """Verdicts of other tools, where somebody pasted their output; nodecheck itself asks none."""
     doors: tuple[Door, ...] = ()
 
     @property
