@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from nodecheck.facts import Absent, KernelLog, LogEvent, Maybe, Why
 from nodecheck.facts.kernel_log import EventKind, Severity
@@ -49,7 +48,7 @@ def probe(files: Files, commands: Commands) -> KernelLog:
                 (name, Absent(why=Why.not_supported, detail="the sandbox shows a log of its own making"))
             )
         else:
-            return _seen(name, lines)
+            return summarise(name, lines)
     reason = _why_not(closed)
     return KernelLog(source=reason, lines=0, complete=reason, first_line_seconds=reason, events=reason)
 
@@ -108,8 +107,8 @@ def read_lines(text: str) -> Iterator[Line]:
     journal's short forms; syslog. A line without a stamp has that of the line before.
     """
     seconds: float | None = None
-    for raw in text.split("\n"):
-        raw = raw[:_MAX_LINE].rstrip("\r")
+    for raw in _split(text):
+        raw = raw.rstrip("\r")
         record = _KMSG.match(raw)
         if record:
             seconds = int(record[2]) / 1e6
@@ -135,8 +134,22 @@ def read_lines(text: str) -> Iterator[Line]:
             yield Line(_clean(raw), seconds)
 
 
+def _split(text: str) -> Iterator[str]:
+    """The lines, each as far as it is looked at; a log of many MB is not held a second time."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start : min(end, start + _MAX_LINE)]
+        start = end + 1
+
+
 def _clean(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text).strip()
+    return (
+        text.strip()
+        if text.isprintable()
+        else "".join(character if character.isprintable() else " " for character in text).strip()
+    )
 
 
 _HEAD = 40
@@ -145,23 +158,51 @@ _SUBSTITUTE = re.compile(r"Starting gVisor")
 """gVisor answers with a log of its own: nothing in it is about this machine."""
 
 
-def _seen(source: str, lines: tuple[Line, ...]) -> KernelLog:
-    stamped = next((line.seconds for line in lines if line.seconds is not None), None)
+class _Passing:
+    """Lines on their way, and what is noted of all of them."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines = lines
+        self.count = 0
+        self.first_stamp: float | None = None
+        self.first_number: int | None = None
+        self.gap = False
+        self.begins_with_boot = False
+
+    def __iter__(self) -> Iterator[Line]:
+        number: int | None = None
+        for line in self._lines:
+            if self.first_stamp is None:
+                self.first_stamp = line.seconds
+            if self.count == 0:
+                self.first_number = line.sequence
+            if self.count < _HEAD and _FIRST_OF_BOOT.match(line.text):
+                self.begins_with_boot = True
+            if line.sequence is not None:
+                self.gap = self.gap or (number is not None and line.sequence > number + 1)
+                number = line.sequence
+            self.count += 1
+            yield line
+
+
+def summarise(source: str, lines: Iterable[Line]) -> KernelLog:
+    """The log that `source` showed: what is worth a look in it, and how much of the boot it covers."""
+    passing = _Passing(lines)
+    events = find_events(passing)
     no_stamp = Absent(why=Why.not_supported, detail="the lines carry no time since boot")
-    numbers = [line.sequence for line in lines if line.sequence is not None]
     complete: Maybe[bool]
-    if any(later > earlier + 1 for earlier, later in pairwise(numbers)):
+    if passing.gap:
         complete = False  # records were overwritten while they were read
-    elif lines[0].sequence == 0 or any(_FIRST_OF_BOOT.match(line.text) for line in lines[:_HEAD]):
+    elif passing.first_number == 0 or passing.begins_with_boot:
         complete = True
     else:
-        complete = no_stamp if stamped is None else False
+        complete = no_stamp if passing.first_stamp is None else False
     return KernelLog(
         source=source,
-        lines=len(lines),
+        lines=passing.count,
         complete=complete,
-        first_line_seconds=no_stamp if stamped is None else stamped,
-        events=find_events(lines),
+        first_line_seconds=no_stamp if passing.first_stamp is None else passing.first_stamp,
+        events=events,
     )
 
 
@@ -296,7 +337,7 @@ def _stamp(seconds: float | None) -> Maybe[float]:
     return seconds
 
 
-def find_events(lines: tuple[Line, ...]) -> tuple[LogEvent, ...]:
+def find_events(lines: Iterable[Line]) -> tuple[LogEvent, ...]:
     """The lines that speak of trouble, folded by kind, code, device and severity."""
     folds = _Folds()
     named: tuple[int, str] | None = None

@@ -215,7 +215,7 @@ class _Asked:
                 part(self._get("nvmlDeviceGetBAR1MemoryInfo"), "bar1Total"), 1, _MAX_MEMORY
             ),
             bus_width_bits=number(self._get("nvmlDeviceGetMemoryBusWidth"), 1, 65536),
-            unexplained_bytes=_unexplained(used, processes),
+            unexplained_bytes=unexplained(used, processes),
         )
 
     def _processes(self) -> Maybe[tuple[Process, ...]]:
@@ -510,7 +510,7 @@ def _seconds(answer: Answer) -> Maybe[float]:
     return float(answer) if type(answer) in (int, float) and answer >= 0 else nonsense(answer)
 
 
-def _unexplained(used: Maybe[int], processes: Maybe[tuple[Process, ...]]) -> Maybe[int]:
+def unexplained(used: Maybe[int], processes: Maybe[tuple[Process, ...]]) -> Maybe[int]:
     """Memory in use less what the processes in sight hold.
 
     Version 2 of NVML's memory leaves the driver's own share out of `used` (an idle H200 has 0), so nothing is

@@ -1,0 +1,13 @@
+"""Every kind of output that is understood, the most exact first: where two tell the same, the first one's counts."""
+
+from __future__ import annotations
+
+from nodecheck.imports.kind import Kind
+from nodecheck.imports.readers import kernel_log, nvidia_lists, nvidia_query, nvidia_table
+
+KINDS: tuple[Kind, ...] = (
+    *nvidia_query.KINDS,
+    *nvidia_table.KINDS,
+    *nvidia_lists.KINDS,
+    *kernel_log.KINDS,
+)

@@ -1,0 +1,441 @@
+"""Several outputs of one node made into one: what each alone tells is added up, what two tell otherwise is shown.
+
+A fact that two outputs state differently is not known: it becomes `failed`, with what each of them says. No
+contradiction is what moves from one look to the next (temperatures, clocks, memory in use): there the more exact
+output counts; what only grows (errors): there the later look, which has more of it, does; and a number that one of
+the two rounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from nodecheck import __version__
+from nodecheck.facts import (
+    NOT_ASKED,
+    Absent,
+    Card,
+    Door,
+    Fact,
+    KernelLog,
+    Maybe,
+    Measurements,
+    Node,
+    Why,
+    known,
+)
+from nodecheck.facts.base import Gathered
+from nodecheck.facts.card import Link
+from nodecheck.facts.comparison import COUNTERS, READINGS
+from nodecheck.facts.kernel_log import LogEvent
+from nodecheck.facts.topology import Adapter, Pair, PciDevice
+from nodecheck.imports.kind import Kind, Piece
+
+
+@dataclass(frozen=True)
+class Told:
+    """An output that was understood."""
+
+    file: str
+    kind: Kind
+    piece: Piece
+
+
+_MOVES = frozenset(name for names in READINGS.values() for name in names) | {
+    "Memory.reserved_bytes",
+    "HostMemory.total_bytes",
+}
+_GROWS = COUNTERS | {"Card.lost"}
+_ONCE_FALSE = frozenset({"Card.usable"})
+"""Where False in one look counts."""
+_KEYS: dict[type[Fact], tuple[str, ...]] = {
+    Link: ("index",),
+    Pair: ("a", "b"),
+    PciDevice: ("address",),
+    Adapter: ("name", "port"),
+}
+_ROUNDED_WATTS = 1.0
+"""The table of nvidia-smi prints whole watts."""
+
+F = TypeVar("F", bound=Fact)
+
+
+def merge(told: Sequence[Told], now: datetime) -> tuple[Node, tuple[str, ...]]:
+    """One node out of what was told, the most exact first, and the contradictions in it, a sentence each.
+
+    `now` stands for the time where no output says when it was taken.
+    """
+    merging = _Merging(told)
+    groups = _joined(told, merging.conflicts)
+    listed = merging.cards(groups)
+    names = [
+        {
+            card.key: merged.key
+            for group, merged in zip(groups, listed, strict=True)
+            for i, card in group
+            if i == n
+        }
+        for n in range(len(told))
+    ]
+    pieces = [_renamed(one.piece, by) for one, by in zip(told, names, strict=True)]
+    cards: Maybe[tuple[Card, ...]] = tuple(sorted(listed, key=_place))
+    if not listed:
+        cards = _first([one.piece.cards for one in told])
+    logs = [(one, one.piece.kernel_log) for one in told]
+    figures = [piece.measurements for piece in pieces if known(piece.measurements)]
+    node = Node(
+        taken_at=next((one.piece.taken_at for one in told if one.piece.taken_at), now).astimezone(
+            timezone.utc
+        ),
+        tool_version=__version__,
+        level="standard" if figures else "quick",
+        cards=cards,
+        host=merging.part("host", [piece.host for piece in pieces]),
+        topology=merging.part("topology", [piece.topology for piece in pieces]),
+        stack=merging.part("stack", [piece.stack for piece in pieces]),
+        kernel_log=_logs([log for _, log in logs]),
+        measurements=_figures(figures) if figures else NOT_ASKED,
+        diagnoses=tuple(diagnosis for piece in pieces for diagnosis in piece.diagnoses),
+    )
+    return node.model_copy(update={"doors": _doors(node, told)}), tuple(merging.conflicts)
+
+
+# Cards
+
+
+_Group = list[tuple[int, Card]]
+"""One card, in every output that speaks of it, with the output's place among all."""
+
+
+def _joined(told: Sequence[Told], conflicts: list[str]) -> list[_Group]:
+    groups: list[_Group] = []
+    for n, one in enumerate(told):
+        if isinstance(one.piece.cards, Absent):
+            continue
+        twice = Counter(card.uuid for card in one.piece.cards)
+        taken: set[int] = set()
+        for card in one.piece.cards:
+            free = [
+                k for k, group in enumerate(groups) if k not in taken and group[0][1].vendor == card.vendor
+            ]
+            found = _same(card, groups, free, told, n, trust_uuid=twice[card.uuid] == 1)
+            if found is None:
+                groups.append([(n, card)])
+                found = len(groups) - 1
+                if other := _same_number(card, groups, free, told, n):
+                    conflicts.append(
+                        f"{card.label} of {one.kind.name} ({one.file}) and {other[1].label} of "
+                        f"{told[other[0]].kind.name} ({told[other[0]].file}) are different cards: the outputs are of "
+                        "two nodes, or the cards were numbered anew between them"
+                    )
+            else:
+                groups[found].append((n, card))
+            taken.add(found)
+    return groups
+
+
+def _same(
+    card: Card, groups: list[_Group], free: list[int], told: Sequence[Told], n: int, *, trust_uuid: bool
+) -> int | None:
+    """The group of this card: by UUID, by PCI address, else by a number that both tools give alike."""
+
+    def has(group: _Group, name: str) -> bool:
+        return any(known(value) and value == getattr(card, name) for value in _values(group, name))
+
+    if trust_uuid and known(card.uuid):
+        for k in free:
+            if has(groups[k], "uuid"):
+                return k
+    if known(card.pci_address):
+        for k in free:
+            if has(groups[k], "pci_address"):
+                return k
+    for k in free:
+        if _numbered_alike(card, groups[k], told, n) and not _other_card(card, groups[k]):
+            return k
+    return None
+
+
+def _same_number(
+    card: Card, groups: list[_Group], free: list[int], told: Sequence[Told], n: int
+) -> tuple[int, Card] | None:
+    for k in free:
+        if _numbered_alike(card, groups[k], told, n):
+            return groups[k][0]
+    return None
+
+
+def _numbered_alike(card: Card, group: _Group, told: Sequence[Told], n: int) -> bool:
+    return told[n].piece.numbered and any(
+        other.index == card.index
+        and told[i].piece.numbered
+        and told[i].kind.vendor_numbers == told[n].kind.vendor_numbers
+        for i, other in group
+    )
+
+
+def _other_card(card: Card, group: _Group) -> bool:
+    """Whether a UUID or an address says that this is not the group's card."""
+    return any(
+        known(getattr(card, name))
+        and any(known(v) and v != getattr(card, name) for v in _values(group, name))
+        for name in ("uuid", "pci_address")
+    )
+
+
+def _values(group: _Group, name: str) -> list[Any]:
+    return [getattr(card, name) for _, card in group]
+
+
+def _place(card: Card) -> tuple[bool, str, int]:
+    if isinstance(card.pci_address, Absent):
+        return True, "", card.index
+    return False, card.pci_address.zfill(16), card.index
+
+
+def _first(values: Sequence[Maybe[Any]]) -> Any:
+    """The first that says something, be it why there is nothing."""
+    for value in values:
+        if not isinstance(value, Absent) or value.why is not Why.not_asked:
+            return value
+    return next((value for value in values if value != NOT_ASKED), NOT_ASKED)
+
+
+# Facts
+
+
+@dataclass
+class _Merging:
+    told: Sequence[Told]
+    conflicts: list[str] = field(default_factory=list)
+
+    def source(self, n: int) -> str:
+        """How a contradiction names the output: with its file where the kind alone does not tell."""
+        one = self.told[n]
+        alone = sum(other.kind.name == one.kind.name for other in self.told) == 1
+        return one.kind.name if alone else f"{one.kind.name} ({one.file})"
+
+    def cards(self, groups: Sequence[_Group]) -> list[Card]:
+        merged = []
+        for group in groups:
+            first = group[0][1]
+            numbered = next((c.index for i, c in group if self.told[i].piece.numbered), first.index)
+            card = self.fold(group, f"GPU {numbered}")
+            merged.append(card.model_copy(update={"index": numbered}))
+        return merged
+
+    def part(self, name: str, values: Sequence[Maybe[F]]) -> Maybe[F]:
+        facts = [(n, value) for n, value in enumerate(values) if not isinstance(value, Absent)]
+        return self.fold(facts, "") if facts else _first(values)
+
+    def fold(self, facts: Sequence[tuple[int, F]], subject: str) -> F:
+        """One fact out of several of its kind, the first being the most exact."""
+        (n, result), *rest = facts
+        sources = dict.fromkeys(_leaves(result, ""), n)
+        settled: dict[str, Absent] = {}
+        for n, other in rest:
+            result = self._both(result, other, sources, n, "", subject, settled)
+        return _with_witnesses(result, {path: self.told[n].kind.name for path, n in sources.items()})
+
+    def _both(
+        self, a: F, b: F, sources: dict[str, int], n: int, path: str, subject: str, settled: dict[str, Absent]
+    ) -> F:
+        model = type(a)
+        update: dict[str, Any] = {}
+        for name, info in model.model_fields.items():
+            if (
+                model is Card
+                and name in ("vendor", "source", "index")
+                or name in ("witnesses", *_KEYS.get(model, ()))
+            ):
+                continue
+            here, there = getattr(a, name), getattr(b, name)
+            at = f"{path}{name}"
+            if here == there or at in settled or isinstance(there, Absent):
+                if isinstance(here, Absent) and here.why is Why.not_asked and isinstance(there, Absent):
+                    update[name] = there
+                continue
+            if isinstance(here, Absent):
+                update[name] = there
+                sources |= dict.fromkeys(_leaves(there, f"{at}.") if isinstance(there, Fact) else (at,), n)
+            elif isinstance(here, Fact) and type(here) is type(there):
+                update[name] = self._both(here, there, sources, n, f"{at}.", subject, settled)
+            elif (keys := _keys(here, there)) is not None:
+                update[name] = self._items(here, there, keys, sources, n, f"{at}.", subject, settled)
+            elif (fact := f"{model.__name__}.{name}") in _MOVES:
+                continue
+            elif fact in _GROWS or fact in _ONCE_FALSE:
+                if (there > here) is (fact in _GROWS):
+                    update[name] = there
+                    sources[at] = n
+            elif isinstance(here, float) and isinstance(there, float) and abs(here - there) < _ROUNDED_WATTS:
+                if here.is_integer():
+                    update[name] = there
+                    sources[at] = n
+            else:
+                first = sources.get(at, 0)
+                settled[at] = absent = Absent(
+                    why=Why.failed,
+                    detail=f"{self.source(first)} says {_shown(here)}, {self.source(n)} says {_shown(there)}",
+                )
+                what = info.description or name
+                self.conflicts.append(f"{subject + ': ' if subject else ''}{at} ({what}): {absent.detail}")
+                update[name] = absent
+        return a.model_copy(update=update) if update else a
+
+    def _items(
+        self,
+        a: tuple[Fact, ...],
+        b: tuple[Fact, ...],
+        keys: tuple[str, ...],
+        sources: dict[str, int],
+        n: int,
+        path: str,
+        subject: str,
+        settled: dict[str, Absent],
+    ) -> tuple[Fact, ...]:
+        """Two lists of things with names of their own: those of the same name are one."""
+        items = {_key(item, keys): item for item in a}
+        for item in b:
+            key = _key(item, keys)
+            if key in items:
+                named = f"{path}{'-'.join(str(part) for part in key)}."
+                items[key] = self._both(items[key], item, sources, n, named, subject, settled)
+            else:
+                items[key] = item
+        return tuple(items.values())
+
+
+def _keys(a: Any, b: Any) -> tuple[str, ...] | None:
+    if not (isinstance(a, tuple) and isinstance(b, tuple) and (a or b)):
+        return None
+    return _KEYS.get(type((a or b)[0]))
+
+
+def _key(item: Fact, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(getattr(item, name) for name in keys)
+
+
+def _leaves(fact: Any, path: str) -> Iterator[str]:
+    """The paths of everything that is known below a fact."""
+    for name in type(fact).model_fields:
+        value = getattr(fact, name)
+        if isinstance(value, Fact) and not isinstance(value, Absent):
+            yield from _leaves(value, f"{path}{name}.")
+        elif not isinstance(value, Absent):
+            yield f"{path}{name}"
+
+
+def _with_witnesses(fact: F, sources: dict[str, str]) -> F:
+    """The fact, with the source of everything in it that the usual source did not give."""
+    if not isinstance(fact, Gathered):
+        return fact
+    usual = fact.source if isinstance(fact, Card) else ""
+    others = tuple(
+        (path, name)
+        for path, name in sources.items()
+        if name != usual and path not in _NAMES_OF_CARDS and not path.startswith("other_sources")
+    )
+    return fact.model_copy(update={"other_sources": others})
+
+
+_NAMES_OF_CARDS = ("vendor", "source", "index")
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:100]
+
+
+# Names of cards in other facts
+
+
+def _renamed(piece: Piece, names: dict[str, str]) -> Piece:
+    """The piece, with the cards' merged names wherever it speaks of them."""
+
+    def named(cards: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names.get(card, card) for card in cards)
+
+    update: dict[str, Any] = {}
+    if known(piece.topology):
+        topology: dict[str, Any] = {}
+        if known(piece.topology.pairs):
+            topology["pairs"] = tuple(
+                pair.model_copy(update=dict(zip("ab", named((pair.a, pair.b)), strict=True)))
+                for pair in piece.topology.pairs
+            )
+        if known(piece.topology.adapters):
+            topology["adapters"] = tuple(
+                port.model_copy(
+                    update={"distances": tuple((names.get(card, card), way) for card, way in port.distances)}
+                )
+                for port in piece.topology.adapters
+            )
+        update["topology"] = piece.topology.model_copy(update=topology)
+    if known(piece.measurements):
+        found = piece.measurements
+        update["measurements"] = found.model_copy(
+            update={
+                name: tuple(
+                    item.model_copy(update={"cards": named(item.cards)}) for item in getattr(found, name)
+                )
+                for name in ("stages", "figures", "checks", "transports")
+            }
+        )
+    if piece.diagnoses:
+        update["diagnoses"] = tuple(
+            diagnosis.model_copy(update={"card": names.get(diagnosis.card, diagnosis.card)})
+            for diagnosis in piece.diagnoses
+        )
+    return replace(piece, **update)
+
+
+# Kernel log, figures, doors
+
+
+def _logs(logs: Sequence[Maybe[KernelLog]]) -> Maybe[KernelLog]:
+    """Several logs of one boot, which may hold the same lines: what is in two of them is counted once."""
+    seen = [log for log in logs if not isinstance(log, Absent)]
+    if len(seen) < 2:
+        return seen[0] if seen else _first(logs)
+    events: dict[tuple[Any, ...], LogEvent] = {}
+    for log in seen:
+        for event in log.events if known(log.events) else ():
+            key = (event.kind, event.code, str(event.device), event.severity)
+            other = events.setdefault(key, event)
+            if event.count > other.count:
+                events[key] = event
+    return KernelLog(
+        source=", ".join(dict.fromkeys(log.source for log in seen if isinstance(log.source, str))),
+        lines=max(log.lines for log in seen),
+        complete=next((log.complete for log in seen if log.complete is True), seen[0].complete),
+        first_line_seconds=_first([log.first_line_seconds for log in seen]),
+        events=tuple(events.values()),
+    )
+
+
+def _figures(found: Sequence[Measurements]) -> Measurements:
+    return Measurements(
+        **{
+            name: tuple(item for one in found for item in getattr(one, name))
+            for name in Measurements.model_fields
+            if name != "seconds"
+        },
+        seconds=sum(one.seconds for one in found),
+    )
+
+
+_DOORS = (("nvml", "cards"), ("kernel_log", "kernel_log"), ("torch", "stack"), ("host", "host"))
+
+
+def _doors(node: Node, told: Sequence[Told]) -> tuple[Door, ...]:
+    """The ways that the outputs looked: each by the names of those that went it."""
+    doors = []
+    for door, part in _DOORS:
+        if known(getattr(node, part)):
+            names = dict.fromkeys(one.kind.name for one in told if known(getattr(one.piece, part)))
+            doors.append(Door(name=door, open=True, detail=f"Read from pasted output: {', '.join(names)}."))
+    return tuple(doors)
