@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from nodecheck.rental.place import StateError, make_folder, state_file
-from nodecheck.writing import reason
+from nodecheck.writing import reason, write_whole
 
 
 class Busy(Exception):
@@ -26,25 +26,32 @@ def lock(folder: Path | None = None, host: str | None = None) -> Iterator[None]:
     The kernel frees it with the process that holds it, whatever ends that: a file that was left behind is no lock.
     """
     path = state_file(".lock", folder, host)
+    # Not in the lock's own file, which filelock empties before it knows whether the lock is free.
+    holder = state_file(".run", folder, host)
     make_folder(path.parent)
     held = FileLock(path, mode=0o600)
     try:
         held.acquire(timeout=0)
     except Timeout:
-        raise Busy(f"another run is at work on this node{_holder(path)}: {path} is locked") from None
+        raise Busy(f"another run is at work on this node{_told(holder)}: {path} is locked") from None
     except (OSError, NotImplementedError) as error:
         raise StateError(f"cannot lock {path}: {reason(error)}") from None
     try:
         with suppress(OSError):  # a full disk: it is locked all the same, and does not say by whom
-            path.write_text(f"{os.getpid()} {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n")
+            holder.unlink(missing_ok=True)
+            write_whole(
+                holder, f"{os.getpid()} {datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC\n".encode()
+            )
         yield
     finally:
         held.release()
 
 
-def _holder(path: Path) -> str:
+def _told(holder: Path) -> str:
     try:
-        told = re.fullmatch(r"(\d{1,10}) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)\n", path.read_text(), re.ASCII)
+        told = re.fullmatch(
+            r"(\d{1,10}) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)\n", holder.read_text(), re.ASCII
+        )
     except (OSError, ValueError):
         told = None
     return f" (process {told[1]}, since {told[2]})" if told else ""

@@ -18,10 +18,13 @@ class StateError(Exception):
 
 def state_folder() -> Path:
     """platformdirs' state folder, which XDG_STATE_HOME moves. Raises `StateError` where there is no home."""
-    folder = user_state_path("nodecheck")
-    if not folder.is_absolute():
+    try:
+        folder = user_state_path("nodecheck")
+    except RuntimeError:
+        folder = Path("~")
+    if not folder.is_absolute():  # older releases of platformdirs leave the ~ in it
         raise StateError(
-            f"there is no folder to keep the state in ({folder}): set HOME, or XDG_STATE_HOME to an absolute path"
+            "there is no home to keep the state in: set HOME, or XDG_STATE_HOME, to the absolute path of a folder"
         )
     return folder
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import sqlite3
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from pathlib import Path
@@ -280,15 +279,15 @@ class State:
             start,
             apart,
         )
-        columns: dict[int, list[_Column]] = {}
+        columns: dict[int, tuple[_Column, ...]] = {}
         found: dict[tuple[str, str, str], tuple[_Column, list[tuple[datetime, float]]]] = {}
         for at, layout, numbers in rows:
             with self._passing_over():
                 if layout not in columns:
-                    columns[layout] = [_Column(*column) for column in json.loads(layouts[layout])]
+                    columns[layout] = _Layout.model_validate_json(layouts[layout]).columns
                 time = _time(at)
                 for column, value in zip(columns[layout], _unpacked(numbers), strict=True):
-                    key = (column.name, column.kind, column.key)
+                    key = (column.name, column.subject.kind, column.subject.key)
                     _, points = found.get(key, (None, []))
                     points.append((time, value))
                     found[key] = (column, points)  # its label is the newest one
@@ -370,13 +369,13 @@ class State:
         """Do the work; where the file turns out to be damaged, on a new one. Raises `StateError`."""
         try:
             return work(self._connection)
-        except (sqlite3.Error, MemoryError) as error:
+        except _ERRORS as error:
             if not _tells_of_damage(error):
                 raise self._trouble(error) from None
         self._begin_anew()
         try:
             return work(self._connection)
-        except (sqlite3.Error, MemoryError) as error:
+        except _ERRORS as error:
             raise self._trouble(error) from None
 
     def _trouble(self, error: Exception) -> StateError:
@@ -524,19 +523,16 @@ def _steps(
             yield _Step("gone", before.finding, before.gravity, before.first_seen, before.last_seen)
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(Fact):
     """What one number of a row is."""
 
     name: str
     unit: str
-    kind: str
-    key: str
-    label: str
+    subject: Subject
 
-    @property
-    def subject(self) -> Subject:
-        return Subject.model_validate({"kind": self.kind, "key": self.key, "label": self.label})
+
+class _Layout(Fact):
+    columns: tuple[_Column, ...]
 
 
 _UNITS = ("celsius", "watts", "joules", "volts", "amperes", "hertz", "bytes", "seconds", "ratio", "percent")
@@ -548,7 +544,7 @@ def _reading_columns(readings: Iterable[Reading]) -> list[tuple[_Column, float]]
     for reading in readings:
         ending = reading.name.rpartition("_")[2]
         unit = ending if ending in _UNITS else ""
-        found.append((_column(reading.name, unit, reading.subject), reading.value))
+        found.append((_Column(name=reading.name, unit=unit, subject=reading.subject), reading.value))
     return found
 
 
@@ -562,12 +558,8 @@ def _figure_columns(node: Node, figures: Iterable[Figure] | None = None) -> list
         key = "+".join((*figure.cards, figure.name) if figure.name else figure.cards)
         label = figure.name or " – ".join(names.get(card, card) for card in figure.cards)
         subject = Subject(kind=figure.subject, key=key, label=label)
-        found.append((_column(figure_name(figure), figure.unit, subject), figure.median))
+        found.append((_Column(name=figure_name(figure), unit=figure.unit, subject=subject), figure.median))
     return found
-
-
-def _column(name: str, unit: str, subject: Subject) -> _Column:
-    return _Column(name, unit, subject.kind, subject.key, subject.label)
 
 
 def _append(db: sqlite3.Connection, at: int, numbers: list[tuple[_Column, float]], *, kept: bool) -> None:
@@ -575,7 +567,7 @@ def _append(db: sqlite3.Connection, at: int, numbers: list[tuple[_Column, float]
     numbers = [(column, value) for column, value in numbers if isinstance(value, float)]
     if not numbers:
         return
-    columns = json.dumps([astuple(column) for column, _ in numbers], separators=(",", ":"))
+    columns = _Layout(columns=tuple(column for column, _ in numbers)).model_dump_json()
     db.execute("INSERT OR IGNORE INTO layouts (columns) VALUES (?)", (columns,))
     (layout,) = db.execute("SELECT number FROM layouts WHERE columns = ?", (columns,)).fetchone()
     packed = zlib.compress(struct.pack(f"<{len(numbers)}d", *(value for _, value in numbers)))
@@ -675,9 +667,9 @@ def _connect(path: Path) -> sqlite3.Connection:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *_ERRORS) as error:
         raise StateError(f"cannot open the state in {path}: {reason(error)}") from None
-    with suppress(sqlite3.Error):  # in use, or damaged: what is done next will show it
+    with suppress(*_ERRORS):  # in use, or damaged: what is done next will show it
         db.execute(f"PRAGMA journal_mode = {'WAL' if _takes_wal(path.parent) else 'DELETE'}")
     return db
 
@@ -699,9 +691,13 @@ def _takes_wal(folder: Path) -> bool:
     )
 
 
+_ERRORS = (sqlite3.Error, MemoryError, UnicodeDecodeError)
+"""What the binding raises; the last for a message that quotes a damaged file."""
+
+
 def _tells_of_damage(error: Exception) -> bool:
-    # The classes below it say what else went wrong: the disk is full, the file is in use, …
-    return type(error) is sqlite3.DatabaseError
+    # Its subclasses say what else went wrong: the disk is full, the file is in use, …
+    return type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
