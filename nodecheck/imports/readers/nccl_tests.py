@@ -48,9 +48,9 @@ _LEAST_BUSBW = 1.0
 """GB/s: below, two digits behind the point say nothing of the factor."""
 
 _RANK = re.compile(
-    r"#\s+Rank\s+(?P<rank>\d{1,5})\s.{0,120}?\bdevice\s+(?P<index>\d{1,3})\s+\[(?P<pci>[0-9a-fA-Fx:.]{2,20})\]\s+(?P<name>\S.{0,100})"
+    r"#\s+Rank\s+\d{1,5}\s.{0,120}?\bdevice\s+(?P<index>\d{1,3})\s+\[(?P<pci>[0-9a-fA-Fx:.]{2,20})\]\s+(?P<name>\S.{0,100})"
 )
-_ITERATIONS = re.compile(r"#.{0,200}\biters:\s*(\d{1,9})")
+_ITERATIONS = re.compile(r"#.{0,200}(?<!warmup )(?<!agg )\biters:\s*(\d{1,9})")
 _NAMED = re.compile(rf"\b({'|'.join(_COLLECTIVES)})_perf\b")
 
 
@@ -67,20 +67,18 @@ class _Row:
 def read_table(section: Section) -> Piece:
     """A table's figures and checks, and the cards that its head lists. Raises `Unreadable` where no row is whole."""
     text = section.text
-    ranks: dict[int, Card] = {}
+    ranks: list[Card] = []
     rows: list[_Row] = []
     iterations = 1
     for line in text.splitlines():
         if rank := _RANK.match(line):
-            ranks[int(rank["rank"])] = _card(int(rank["index"]), rank["pci"], rank["name"])
+            ranks.append(_card(int(rank["index"]), rank["pci"], rank["name"]))
         elif found := _ITERATIONS.match(line):
             iterations = int(found[1])
         elif row := _row(line.split()):
             rows.append(row)
     named = _NAMED.search(section.heading) or _NAMED.search(text)
-    return _piece(
-        rows, list(ranks.values()), len(ranks), _COLLECTIVES.get(named[1]) if named else None, iterations
-    )
+    return _piece(rows, ranks, _COLLECTIVES.get(named[1]) if named else None, iterations)
 
 
 def read_json(section: Section) -> Piece:
@@ -98,10 +96,10 @@ def read_json(section: Section) -> Piece:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise Unreadable("it is no whole document of nccl-tests") from None
     rows = [row for result in results if isinstance(result, dict) and (row := _json_row(result))]
-    return _piece(rows, ranks, len(ranks), _COLLECTIVES.get(named[1]) if named else None, repeated)
+    return _piece(rows, ranks, _COLLECTIVES.get(named[1]) if named else None, repeated)
 
 
-def _piece(rows: list[_Row], cards: list[Card], ranks: int, collective: str | None, iterations: int) -> Piece:
+def _piece(rows: list[_Row], cards: list[Card], collective: str | None, iterations: int) -> Piece:
     if not rows:
         raise Unreadable("no row of its table is whole")
     keys = tuple(card.key for card in cards)
@@ -109,6 +107,7 @@ def _piece(rows: list[_Row], cards: list[Card], ranks: int, collective: str | No
         return Piece(
             remarks=("its ranks are on several nodes or share a card: that says nothing of this node alone",)
         )
+    ranks = len(keys)
     if ranks < 2:
         return Piece(cards=tuple(cards) or NOT_ASKED, remarks=("it does not list the ranks that took part",))
     collective = collective or _guessed(rows, ranks)
