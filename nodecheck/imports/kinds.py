@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from nodecheck.imports.kind import Kind
-from nodecheck.imports.readers import kernel_log, nvidia_lists, nvidia_query, nvidia_table
+from nodecheck.imports.readers import (
+    collect_env,
+    dcgm,
+    kernel_log,
+    nccl_tests,
+    nvbandwidth,
+    nvidia_lists,
+    nvidia_query,
+    nvidia_table,
+)
 
 KINDS: tuple[Kind, ...] = (
     *nvidia_query.KINDS,
     *nvidia_table.KINDS,
     *nvidia_lists.KINDS,
     *kernel_log.KINDS,
+    *nccl_tests.KINDS,
+    *nvbandwidth.KINDS,
+    *collect_env.KINDS,
+    *dcgm.KINDS,
 )
