@@ -542,7 +542,7 @@ _UNITS = ("celsius", "watts", "joules", "volts", "amperes", "hertz", "bytes", "s
 def _reading_columns(readings: Iterable[Reading]) -> list[tuple[_Column, float]]:
     found = []
     for reading in readings:
-        ending = reading.name.rpartition("_")[2]
+        ending = reading.name.removesuffix("_total").rpartition("_")[2]
         unit = ending if ending in _UNITS else ""
         found.append((_Column(name=reading.name, unit=unit, subject=reading.subject), reading.value))
     return found

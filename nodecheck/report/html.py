@@ -18,6 +18,7 @@ from nodecheck.report.figures import Figures
 from nodecheck.report.text import number, plain, plural, shown, size, spans
 
 TEMPLATE = "report.html.j2"
+STYLE = "style.css"
 _MOST_EVENTS = 200
 """Kernel log events shown; all of them stand in report.json."""
 _MOST_FACTS_CHARACTERS = 300_000
@@ -28,7 +29,7 @@ _LEVEL_WORDS = (
 
 
 def render(report: Report) -> str:
-    """The page, under 1 MB for eight cards. Every text is escaped where it is put in, and made `plain`."""
+    """The page, under 1 MB for eight cards."""
     judgement = report.judgement
     measured = figures.of(report)
     return _template().render(
@@ -54,17 +55,8 @@ def render(report: Report) -> str:
 
 @cache
 def _template() -> Template:
-    environment = Environment(
-        loader=FunctionLoader(_source),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(shown=shown, size=_size, plural=plural, number=number, ours=_ours)
-    environment.globals.update(
+    pages = environment("nodecheck.report")
+    pages.globals.update(
         COLUMNS=figures.COLUMNS,
         LEVEL_WORDS=_LEVEL_WORDS,
         MOST_CARDS=figures.MOST_CARDS,
@@ -75,12 +67,28 @@ def _template() -> Template:
         words=figures.conditions,
         tries_words=figures.tries_words,
     )
-    environment.tests.update(absent=lambda value: isinstance(value, Absent), known=known)
-    return environment.get_template(TEMPLATE)
+    pages.tests.update(absent=lambda value: isinstance(value, Absent), known=known)
+    return pages.get_template(TEMPLATE)
 
 
-def _source(name: str) -> str:
-    return files("nodecheck.report").joinpath(name).read_text("utf-8")
+def environment(package: str) -> Environment:
+    """Of the templates in `package`, and of the style that all pages share. Every text is escaped where it is put in,
+    and made `plain`."""
+
+    def source(name: str) -> str:
+        return files("nodecheck.report" if name == STYLE else package).joinpath(name).read_text("utf-8")
+
+    pages = Environment(
+        loader=FunctionLoader(source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages.filters.update(shown=shown, size=_size, plural=plural, number=number, ours=_ours)
+    return pages
 
 
 def _finalize(value: Any) -> Any:
