@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,8 @@ def read_json(section: Section) -> Piece:
 def _piece(section: Section, cards: list[Card], tests: list[_Test], driver: str) -> Piece:
     size = _SIZE.search(section.heading)
     size_bytes = (int(size[1]) if size else _BUFFER_MIB) * 2**20
-    figures = tuple(_figures(tests, size_bytes))
+    keys = {card.index: card.key for card in cards}
+    figures = tuple(_figures(tests, size_bytes, lambda index: keys.get(index, f"card {index}")))
     if not figures and not cards:
         raise Unreadable("no matrix in it is whole")
     told: dict[str, Any] = {"cards": tuple(cards)} if cards else {}
@@ -114,22 +115,22 @@ def _value(word: str) -> float | None:
     return float(word) if re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", word) else None
 
 
-def _figures(tests: Iterable[_Test], size_bytes: int) -> Iterator[Figure]:
+def _figures(tests: Iterable[_Test], size_bytes: int, key: Callable[[int], str]) -> Iterator[Figure]:
     by_name = {test.name: test for test in tests}
     for name, (measure, stage, pinned) in _OF_A_CARD.items():
         for row in by_name[name].matrix[:1] if name in by_name else ():
             for index, value in enumerate(row):
                 if value is not None:
                     at = Conditions(size_bytes=size_bytes, pinned=pinned)
-                    yield _figure(measure, stage, (f"card {index}",), at, value)
+                    yield _figure(measure, stage, (key(index),), at, value)
                     if stage == "hbm":  # each byte is read and written
-                        yield _figure("hbm.copy", stage, (f"card {index}",), at, 2 * value)
+                        yield _figure("hbm.copy", stage, (key(index),), at, 2 * value)
     pairs = next((test for name in _OF_A_PAIR if (test := by_name.get(name))), None)
     for first, row in enumerate(pairs.matrix if pairs else ()):
         for second, value in enumerate(row):
             if pairs is not None and value is not None and first != second:
                 ends = (second, first) if _OF_A_PAIR[pairs.name] else (first, second)
-                cards = tuple(f"card {index}" for index in ends)
+                cards = tuple(map(key, ends))
                 yield _figure("pairs.one_way", "pairs", cards, Conditions(size_bytes=size_bytes), value)
 
 
