@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from nodecheck.facts import OWN_FAULT, Node, Why, known
+from nodecheck.facts import OWN_FAULT, Node
 from nodecheck.imports.kind import Kind, Piece, Unreadable
 from nodecheck.imports.kinds import KINDS
 from nodecheck.imports.merge import Told, merge

@@ -6,18 +6,24 @@ from nodecheck.imports.kind import Kind
 from nodecheck.imports.readers import (
     collect_env,
     dcgm,
+    fabric_manager,
     kernel_log,
     nccl_tests,
     nvbandwidth,
     nvidia_lists,
     nvidia_query,
     nvidia_table,
+    nvidia_topology,
+    pci,
 )
 
 KINDS: tuple[Kind, ...] = (
     *nvidia_query.KINDS,
     *nvidia_table.KINDS,
     *nvidia_lists.KINDS,
+    *nvidia_topology.KINDS,
+    *pci.KINDS,
+    *fabric_manager.KINDS,
     *kernel_log.KINDS,
     *nccl_tests.KINDS,
     *nvbandwidth.KINDS,

@@ -85,7 +85,6 @@ def merge(told: Sequence[Told], now: datetime) -> tuple[Node, tuple[str, ...]]:
     cards: Maybe[tuple[Card, ...]] = tuple(sorted(listed, key=_place))
     if not listed:
         cards = _first([one.piece.cards for one in told])
-    logs = [(one, one.piece.kernel_log) for one in told]
     figures = [piece.measurements for piece in pieces if known(piece.measurements)]
     node = Node(
         taken_at=next((one.piece.taken_at for one in told if one.piece.taken_at), now).astimezone(
@@ -94,10 +93,10 @@ def merge(told: Sequence[Told], now: datetime) -> tuple[Node, tuple[str, ...]]:
         tool_version=__version__,
         level="standard" if figures else "quick",
         cards=cards,
-        host=merging.part("host", [piece.host for piece in pieces]),
-        topology=merging.part("topology", [piece.topology for piece in pieces]),
-        stack=merging.part("stack", [piece.stack for piece in pieces]),
-        kernel_log=_logs([log for _, log in logs]),
+        host=merging.part([piece.host for piece in pieces]),
+        topology=merging.part([piece.topology for piece in pieces]),
+        stack=merging.part([piece.stack for piece in pieces]),
+        kernel_log=_logs([one.piece.kernel_log for one in told]),
         measurements=_figures(figures) if figures else NOT_ASKED,
         diagnoses=tuple(diagnosis for piece in pieces for diagnosis in piece.diagnoses),
     )
@@ -228,7 +227,7 @@ class _Merging:
             merged.append(card.model_copy(update={"index": numbered}))
         return merged
 
-    def part(self, name: str, values: Sequence[Maybe[F]]) -> Maybe[F]:
+    def part(self, values: Sequence[Maybe[F]]) -> Maybe[F]:
         facts = [(n, value) for n, value in enumerate(values) if not isinstance(value, Absent)]
         return self.fold(facts, "") if facts else _first(values)
 
@@ -247,10 +246,9 @@ class _Merging:
         model = type(a)
         update: dict[str, Any] = {}
         for name, info in model.model_fields.items():
-            if (
-                model is Card
-                and name in ("vendor", "source", "index")
-                or name in ("witnesses", *_KEYS.get(model, ()))
+            if (model is Card and name in ("vendor", "source", "index")) or name in (
+                "witnesses",
+                *_KEYS.get(model, ()),
             ):
                 continue
             here, there = getattr(a, name), getattr(b, name)

@@ -92,7 +92,7 @@ _PROMPT = re.compile(
     r"|[#%](?= ?(?:sudo |[\w/]{1,40}/)?(?:nvidia-|amd-smi|rocm-smi|dmesg|journalctl|lspci|dcgmi|nvbandwidth|python)))"
     r" *(?P<command>[^\s$#].{0,300})?$"
 )
-_RULE = re.compile(r"_{20,}$|```|\*{3} ?(?P<file>\S.{0,300})?$")
+_RULE = re.compile(r"_{20,}$|```|\*{3} (?P<file>(?!ls: )\S.{0,300})$")
 """What parts the outputs in a bug report and in Markdown."""
 
 

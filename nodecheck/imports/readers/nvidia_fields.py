@@ -288,7 +288,10 @@ FIELDS: dict[type[Any], dict[str, tuple[Read, tuple[str, ...]]]] = {
             watts,
             (
                 *_of_power(
-                    "current_power_limit", "enforced_power_limit", "current power limit", "enforced power limit"
+                    "current_power_limit",
+                    "enforced_power_limit",
+                    "current power limit",
+                    "enforced power limit",
                 ),
                 "enforced.power.limit",
             ),
@@ -310,9 +313,13 @@ FIELDS: dict[type[Any], dict[str, tuple[Read, tuple[str, ...]]]] = {
             watts,
             (
                 *_of_power(
-                    "instant_power_draw", "power_draw", "average_power_draw", "instantaneous power draw",
-                    "power draw", "average power draw",
-                ),  # fmt: skip
+                    "instant_power_draw",
+                    "power_draw",
+                    "average_power_draw",
+                    "instantaneous power draw",
+                    "power draw",
+                    "average power draw",
+                ),
                 "power.draw.instant",
                 "power.draw",
                 "power.draw.average",
@@ -361,7 +368,10 @@ FIELDS: dict[type[Any], dict[str, tuple[Read, tuple[str, ...]]]] = {
         "performance_state": (amount("", 1, 0, 15), ()),
     },
     Temperature: {
-        "gpu_celsius": (_celsius, ("temperature/gpu_temp", "temperature/gpu current temp", "temperature.gpu")),
+        "gpu_celsius": (
+            _celsius,
+            ("temperature/gpu_temp", "temperature/gpu current temp", "temperature.gpu"),
+        ),
         "memory_celsius": (
             _celsius,
             ("temperature/memory_temp", "temperature/memory current temp", "temperature.memory"),
@@ -441,7 +451,7 @@ FIELDS: dict[type[Any], dict[str, tuple[Read, tuple[str, ...]]]] = {
         ),
         "addressing": (named({}), ("addressing_mode", "addressing mode")),
     },
-}  # fmt: skip
+}
 """Model → field → how it is read, and its names; a name of several parts has them joined by `/`."""
 
 CSV_NAMES = frozenset(

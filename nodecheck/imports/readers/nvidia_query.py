@@ -11,7 +11,7 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import XMLParser
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Topology, Why, known
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Topology, Why
 from nodecheck.facts.stack import Driver
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
 from nodecheck.imports.readers.nvidia_fields import CSV_NAMES, MAX_CARDS, Answers, card, value, version
