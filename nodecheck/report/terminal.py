@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
@@ -22,7 +22,7 @@ from nodecheck.report.text import number, plain, shown, unmarked
 _WIDEST = 120
 """Columns; longer lines are hard to read."""
 
-_STYLES = {
+STYLES = {
     Status.passed: "green",
     Status.warn: "yellow",
     Status.fail: "bold red",
@@ -35,7 +35,7 @@ _VERDICTS = {
     Verdict.rejected: "bold red",
     Verdict.incomplete: "bold magenta",
 }
-_NOTED = {status: _STYLES[status] for status in (Status.warn, Status.fail)}
+_NOTED = {status: STYLES[status] for status in (Status.warn, Status.fail)}
 _SIGNS = {Status.warn: "*", Status.fail: "!"}
 _MOST_REASONS = 12
 _MOST_PAIRED = 10
@@ -54,22 +54,28 @@ def render(report: Report) -> str:
 
 def show(report: Report, *, quiet: bool = False, folder: Written | None = None) -> None:
     """The report on stdout, and where it lies; the verdict alone where `quiet`."""
-    if (
-        sys.stdout is None
-    ):  # closed by the caller (`>&-`): the report lies in its folder, the verdict in the exit code
+    console = stdout()
+    if console is None:  # the report lies in its folder, the verdict in the exit code
         return
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A locale without our signs (×, –) costs the signs, not the report.
-        sys.stdout.reconfigure(errors="backslashreplace")
     if quiet:
         print(plain(report.judgement.summary))
         if folder is not None and sys.stderr is not None:
             # Not on stdout, where a script reads the verdict.
             print(f"nodecheck: the report lies in {plain(str(folder.path))}", file=sys.stderr)
         return
+    print_on(console, report, folder)
+
+
+def stdout() -> Console | None:
+    """The terminal, or where else stdout leads; None where the caller has closed it (`>&-`)."""
+    if sys.stdout is None:
+        return None
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A locale without our signs (×, –) costs the signs, not the report.
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = _Console(file=sys.stdout)
     console.width = min(console.width or 80, _WIDEST)  # COLUMNS=0: unknown
-    print_on(console, report, folder)
+    return console
 
 
 class _Console(Console):
@@ -80,75 +86,82 @@ class _Console(Console):
 
 def print_on(console: Console, report: Report, folder: Written | None = None) -> None:
     """The report on a console of rich's, whatever that writes to."""
-    for block in (*_blocks(report), *_place(folder)):
+    print_blocks(console, (*_blocks(report), *_place(folder)))
+
+
+def print_blocks(console: Console, blocks: Iterable[RenderableType]) -> None:
+    """Print them as they are: nothing in a text is taken for markup."""
+    for block in blocks:
         console.print(block, highlight=False, markup=False, emoji=False, crop=False)
 
 
 def _place(folder: Written | None) -> Iterator[RenderableType]:
     if folder is None:
         return
-    yield _heading("Report")
+    yield heading("Report")
     for name in ("report.html", "report.md", "report.json"):
         if name == document.FILE or name in folder.report.parts:
             yield _Whole(f"{folder.path / name}")
     yield _Whole(f"SHA-256 of report.json: {folder.sha256}")
     for trouble in folder.unrendered:
-        yield _line(f"could not be written: {trouble}", "yellow")
+        yield paragraph(f"could not be written: {trouble}", "yellow")
 
 
 def _blocks(report: Report) -> Iterator[RenderableType]:
     judgement = report.judgement
-    yield _line(judgement.summary, _VERDICTS[judgement.verdict])
-    yield _line(view.rented(report))
-    yield _line(view.basis(report), "dim")
+    yield paragraph(judgement.summary, _VERDICTS[judgement.verdict])
+    yield paragraph(view.rented(report))
+    yield paragraph(view.basis(report), "dim")
     if report.interrupted:
-        yield _line("The run was interrupted: what had not been asked by then is unknown.", "bold magenta")
+        yield paragraph(
+            "The run was interrupted: what had not been asked by then is unknown.", "bold magenta"
+        )
     if recording := view.recording(report):
-        yield _line(recording)
+        yield paragraph(recording)
     for unmet in view.unmet_waivers(report):
-        yield _line(f"--waive {unmet}: nothing to set aside.", "yellow")
+        yield paragraph(f"--waive {unmet}: nothing to set aside.", "yellow")
     if judgement.reasons:
-        yield _heading("Why")
+        yield heading("Why")
         for reason in judgement.reasons[:_MOST_REASONS]:
-            yield _line(f"- {reason}")
+            yield paragraph(f"- {reason}")
         if len(judgement.reasons) > _MOST_REASONS:
-            yield _line(f"and {len(judgement.reasons) - _MOST_REASONS} more, below")
-    yield _heading("Cards")
+            yield paragraph(f"and {len(judgement.reasons) - _MOST_REASONS} more, below")
+    yield heading("Cards")
     yield _cards(report)
     if len(report.facts.known_cards) > 1:
-        yield _heading("Links")
+        yield heading("Links")
         yield from _links(report)
     measured = figures.of(report)
     if isinstance(measured, Absent):
-        yield _heading("Measurements")
-        yield _line(f"Nothing was measured: {shown(measured)}.", "magenta")
+        yield heading("Measurements")
+        yield paragraph(f"Nothing was measured: {shown(measured)}.", "magenta")
     elif measured is not None:
         yield from _measurements(measured)
     sources = view.Sources()
     for section in view.sections(judgement):
-        yield _heading(section.title)
+        yield heading(section.title)
         for group in section.groups:
             yield from _group(group, sources)
         for behind in section.behind:
-            yield _line(f"{behind.sentence}: {view.named(behind.ids)}.", "dim")
+            yield paragraph(f"{behind.sentence}: {view.named(behind.ids)}.", "dim")
     if waived := view.waived(judgement):
-        yield _heading("Set aside by waiver")
+        yield heading("Set aside by waiver")
         for group in waived:
             yield from _group(group, sources)
     if sources.listed:
-        yield _heading("Sources")
+        yield heading("Sources")
         for number_, source in enumerate(sources.listed, 1):
-            yield _line(f"[{number_}] {source}", "dim")
-    yield _heading("Doors to the node")
+            yield paragraph(f"[{number_}] {source}", "dim")
+    yield heading("Doors to the node")
     yield from _ledger(judgement)
 
 
 def _cards(report: Report) -> RenderableType:
     cards = report.facts.cards
     if isinstance(cards, Absent):
-        return _line(shown(cards), by=2)
+        return paragraph(shown(cards), by=2)
     if not cards:
-        return _line("none", by=2)
+        return paragraph("none", by=2)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for title, right in (
         ("GPU", True),
@@ -173,7 +186,7 @@ def _cards(report: Report) -> RenderableType:
             _text(_short(card.active_links)),
             _text(_pcie(card)),
             _text(_short(card.temperature.gpu_celsius)),
-            Text(state.word, _STYLES[state.status]),
+            Text(state.word, STYLES[state.status]),
         )
     return table
 
@@ -196,7 +209,7 @@ def _short(value: object) -> str:
 def _links(report: Report) -> Iterator[RenderableType]:
     table = view.matrix(report.facts, report.profile)
     if isinstance(table, Absent):
-        yield _line(shown(table), by=2)
+        yield paragraph(shown(table), by=2)
         return
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     grid.add_column("")
@@ -205,12 +218,12 @@ def _links(report: Report) -> Iterator[RenderableType]:
     for label, row in zip(table.labels, table.rows, strict=True):
         grid.add_row(Text(label, "dim"), *(_joined(cell) for cell in row))
     yield grid
-    yield _line("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
+    yield paragraph("  ".join(f"{sign}: {meaning}." for sign, meaning in view.legend(table)), "dim")
 
 
 def _measurements(measured: Figures) -> Iterator[RenderableType]:
     """In few tables; the HTML page has all figures."""
-    yield _heading(f"Measurements ({measured.seen.seconds:.0f} s)")
+    yield heading(f"Measurements ({measured.seen.seconds:.0f} s)")
     if columns := measured.overview:
         table = _numbers("", *(figures.COLUMNS[beside.measure] for beside in columns))
         for key in measured.keys:
@@ -224,10 +237,10 @@ def _measurements(measured: Figures) -> Iterator[RenderableType]:
                 table.add_row(Text(name, "dim"), *(Text(shown(value), "dim") for value in values))
         yield table
         at = (f"{figures.COLUMNS[beside.measure]} {measured.at(beside)}" for beside in columns)
-        yield _line(f"GB/s and TFLOP/s, median (*: warns, !: fails); at {'; '.join(at)}.", "dim")
+        yield paragraph(f"GB/s and TFLOP/s, median (*: warns, !: fails); at {'; '.join(at)}.", "dim")
     for paired in measured.pairs[:1]:
         yield Text()
-        yield _line(f"{paired.title} between cards, {paired.at}: {paired.extremes}")
+        yield paragraph(f"{paired.title} between cards, {paired.at}: {paired.extremes}")
         if 0 < len(paired.rows) <= _MOST_PAIRED:
             grid = _numbers("from", *(label.removeprefix("GPU ") for label in paired.labels))
             for label, cells in zip(paired.labels, paired.rows, strict=True):
@@ -237,10 +250,10 @@ def _measurements(measured: Figures) -> Iterator[RenderableType]:
     yield Text()
     yield from _data(measured)
     if measured.seen.dropped:
-        yield _line(f"Left out for the time budget: {', '.join(measured.seen.dropped)}.", "magenta")
+        yield paragraph(f"Left out for the time budget: {', '.join(measured.seen.dropped)}.", "magenta")
     for row in measured.not_run:
         stage = f"{row.stage} on {row.where}" if row.run.cards else row.stage
-        yield _line(f"{stage}: {row.why}", "magenta")
+        yield paragraph(f"{stage}: {row.why}", "magenta")
 
 
 def _collectives(measured: Figures) -> Iterator[RenderableType]:
@@ -261,7 +274,7 @@ def _collectives(measured: Figures) -> Iterator[RenderableType]:
     ways = dict.fromkeys(
         f"{transport.library}: {', '.join(transport.paths)}" for transport in measured.transports[:4]
     )
-    yield _line(f"Bus bandwidth, GB/s. {'; '.join(ways)}".rstrip(), "dim")
+    yield paragraph(f"Bus bandwidth, GB/s. {'; '.join(ways)}".rstrip(), "dim")
 
 
 def _data(measured: Figures) -> Iterator[RenderableType]:
@@ -272,10 +285,10 @@ def _data(measured: Figures) -> Iterator[RenderableType]:
             f"{row.check} ({row.where}{f', {row.covered} of the memory' if row.covered else ''})"
             for row in right
         )
-        yield _line(f"All data right: {', '.join(told)}.")
+        yield paragraph(f"All data right: {', '.join(told)}.")
     for wrong in measured.wrong:
         example = f": {wrong.examples[0]}" if wrong.examples else ""
-        yield _line(f"WRONG DATA: {wrong.check}, {wrong.where}: {wrong.told}{example}", "bold red")
+        yield paragraph(f"WRONG DATA: {wrong.check}, {wrong.where}: {wrong.told}{example}", "bold red")
 
 
 def _numbers(first: str, *titles: str) -> Table:
@@ -297,24 +310,24 @@ def _joined(cell: view.Cell) -> Text:
 
 def _group(group: view.Group, sources: view.Sources) -> Iterator[RenderableType]:
     first = group.first
-    line = Text(f"{view.STATUSES[first.status]:8}", _STYLES[first.status])
+    line = Text(f"{view.STATUSES[first.status]:8}", STYLES[first.status])
     line.append(unmarked(first.title), "bold")
     line.append(f"  {plain(first.id)}", "dim")
     if first.owner is not None:
         line.append(f"  for {view.OWNERS[first.owner]} to mend", "dim")
-    yield _Indented(line, 0)
+    yield Indented(line, 0)
     for row in group.rows:
-        yield _line(f"{row.subjects}: {row.first.detail}", by=2)
+        yield paragraph(f"{row.subjects}: {row.first.detail}", by=2)
         yield from _evidence(row.first, sources)
     if first.waived is not None:
-        yield _line(f"Set aside: {first.waived}", by=2)
+        yield paragraph(f"Set aside: {first.waived}", by=2)
         return
     if first.root is not None:
-        yield _line(f"Follows from {first.root}; mend that first.", by=2)
+        yield paragraph(f"Follows from {first.root}; mend that first.", by=2)
         return
     for title, words in (("Means", first.meaning), ("Next", first.next_step)):
         if words:
-            yield _line(f"{title}: {unmarked(words)}", by=2)
+            yield paragraph(f"{title}: {unmarked(words)}", by=2)
     if first.repeat:
         yield _Whole(f"  Again: {first.repeat}")
 
@@ -330,30 +343,30 @@ def _evidence(finding: Finding, sources: view.Sources) -> Iterator[RenderableTyp
                 line.append(f"  [{number_}]", "dim")
             elif source:
                 line.append(f"  ({plain(source)})", "dim")
-            yield _Indented(line, 4)
+            yield Indented(line, 4)
 
 
 def _ledger(judgement: Judgement) -> Iterator[RenderableType]:
     opened = [entry.door for entry in judgement.ledger if entry.open is True]
     if opened:
-        yield _line(f"open: {', '.join(opened)}")
+        yield paragraph(f"open: {', '.join(opened)}")
     for entry in judgement.ledger:
         if entry.open is not True:
             state = "closed" if entry.open is False else shown(entry.open)
             line = Text(f"{plain(entry.door)}: {state}", "magenta")
             line.append(f": {plain(entry.detail)}", "default")
-            yield _Indented(line, 0)
+            yield Indented(line, 0)
             if entry.unknown_findings:
-                yield _line(f"unknown: {view.named(entry.unknown_findings)}", "dim", by=2)
+                yield paragraph(f"unknown: {view.named(entry.unknown_findings)}", "dim", by=2)
             continue
         unseen = view.reasons_unseen(judgement, entry)
         for finding in unseen[: view.MOST_IDS]:
-            yield _line(f"{entry.door}, open, and yet unknown: {finding.id}: {finding.detail}", "dim")
+            yield paragraph(f"{entry.door}, open, and yet unknown: {finding.id}: {finding.detail}", "dim")
         if len(unseen) > view.MOST_IDS:
-            yield _line(f"{entry.door}, open, and yet unknown: {len(unseen) - view.MOST_IDS} more", "dim")
+            yield paragraph(f"{entry.door}, open, and yet unknown: {len(unseen) - view.MOST_IDS} more", "dim")
 
 
-class _Indented:
+class Indented:
     """Text that keeps its distance from the edge on every line, without blanks at their ends."""
 
     def __init__(self, text: Text, by: int) -> None:
@@ -376,12 +389,12 @@ class _Whole:
         yield Segment.line()
 
 
-def _heading(title: str) -> RenderableType:
+def heading(title: str) -> RenderableType:
     return Text(f"\n{title}", "bold underline")
 
 
-def _line(words: str, style: str = "", by: int = 0) -> RenderableType:
-    return _Indented(_text(words, style), by)
+def paragraph(words: str, style: str = "", by: int = 0) -> RenderableType:
+    return Indented(_text(words, style), by)
 
 
 def _text(words: str, style: str = "") -> Text:
