@@ -1,0 +1,82 @@
+"""What has changed of a node, and what is wrong with it now as far as a look in passing can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from nodecheck.judge import REGISTRY as ORDINARY
+from nodecheck.judge import Described, Finding, Status, find
+from nodecheck.judge.rule import Outcome
+
+# Each of them registers its rules, in the order in which findings are told.
+from nodecheck.rental.drift import baseline, cards, counters, host, links, log, stack  # noqa: F401
+from nodecheck.rental.drift.rule import REGISTRY, Drift, DriftRule
+from nodecheck.report.document import Report
+
+__all__ = ["PASSIVE", "REGISTRY", "Drift", "DriftRule", "findings"]
+
+PASSIVE: tuple[str, ...] = (
+    "cards.listed", "cards.vendor", "cards.count", "cards.count.agreement", "cards.usable", "cards.duplicate",
+    "cards.excluded", "cards.model", "cards.pci_id", "cards.architecture", "cards.compute_capability",
+    "cards.cores", "cards.memory.total", "cards.memory.bus_width", "cards.memory.reserved", "cards.identity",
+    "cards.uniform", "cards.power_limit", "cards.clocks.max", "cards.clocks.application", "cards.mig",
+    "cards.compute_mode", "cards.virtualization", "cards.pcie.width",
+    "health.responsive", "health.ecc_mode", "health.ecc_pending", "health.ecc_uncorrected_volatile",
+    "health.ecc_uncorrected_aggregate", "health.ecc_corrected", "health.sram_threshold", "health.retired_pages",
+    "health.row_remap_pending", "health.row_remap_failed", "health.row_remap_capacity", "health.repair_pending",
+    "health.unrepairable_memory", "health.recovery_action",
+    "topology.nvlink.active_links", "topology.nvlink.speed", "topology.nvlink.version",
+    "topology.nvlink.disabled_by_driver", "topology.fabric.state", "topology.fabric.health",
+    "topology.fabric.clique", "topology.adapters",
+    "host.cpus", "host.memory", "host.shm", "host.mounts", "host.stuck_processes",
+    "stack.driver.library_match", "stack.driver.minimum",
+)  # fmt: skip
+"""The ordinary rules that a look in passing can answer. Not among them is what a running job changes (processes, memory
+in use, heat, clocks), what depends on the shell that starts the look (limits, variables), what takes a context, an
+interpreter or load, and what drift says better: counters, the kernel's log, disks that fill."""
+
+SO_AT_ACCEPTANCE = "it was so when the node was accepted"
+ONLY_SUGGESTED = "the profile is only suggested"
+
+_GRAVITY = (Status.skipped, Status.passed, Status.unknown, Status.warn, Status.fail)
+
+
+def findings(drift: Drift, accepted: Report | None) -> tuple[Finding, ...]:
+    """Every rule of drift, and the ordinary ones as far as they can be asked.
+
+    What the accepted report says already, as grave as it is now, is set aside, and so is what was waived there. Where
+    there is no such report, the ordinary rules are asked with a suggested profile and set aside altogether.
+    """
+    asked: list[tuple[Described, Callable[[], Iterable[Outcome]]]] = [
+        *((rule, partial(rule.compare, drift)) for rule in REGISTRY.values()),
+        *((ORDINARY[id], partial(ORDINARY[id].judge, drift.now, drift.profile)) for id in PASSIVE),
+    ]
+    found = find(asked, drift.profile, accepted.waivers if accepted else {})
+    return tuple(_set_aside(finding, accepted) for finding in found)
+
+
+def _set_aside(finding: Finding, accepted: Report | None) -> Finding:
+    if finding.id in REGISTRY or finding.waived is not None:
+        return finding
+    if accepted is None:
+        # Nothing is held against a profile that nobody named.
+        update = {"waived": ONLY_SUGGESTED} if _wrong(finding) else {"required": False}
+        return finding.model_copy(update=update)
+    if _wrong(finding) and _gravity(finding) <= max(
+        (_gravity(old) for old in accepted.judgement.findings if _alike(old, finding)), default=-1
+    ):
+        return finding.model_copy(update={"waived": SO_AT_ACCEPTANCE})
+    return finding
+
+
+def _wrong(finding: Finding) -> bool:
+    return finding.status in (Status.warn, Status.fail)
+
+
+def _gravity(finding: Finding) -> int:
+    return _GRAVITY.index(finding.status)
+
+
+def _alike(old: Finding, new: Finding) -> bool:
+    return old.id == new.id and old.subject.key == new.subject.key
