@@ -11,7 +11,8 @@ import ipaddress
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -21,7 +22,7 @@ from nodecheck.sources.process import ENVIRONMENT_NAMES, ENVIRONMENT_PREFIXES
 Answers = Mapping[str, Mapping[str, Json]]
 """Question → encoded answer, for each source's name."""
 
-Kind = Literal["secret", "host", "user", "ipv4", "ipv6", "mac", "uuid", "serial"]
+Kind = Literal["secret", "host", "user", "ip", "ipv4", "ipv6", "mac", "uuid", "serial"]
 
 REDACTED = "[redacted]"
 
@@ -41,7 +42,7 @@ def scrub(
     that the recording itself gives away.
     """
     scrubber = _Scrubber(keep_identity=keep_identity, scrub_serials=scrub_serials)
-    scrubber.learn(answers, hosts, users)
+    scrubber.learn([answers], hosts, users)
     scrubbed = {
         source: {
             scrubber.text(question): scrubber.answer(source, question, answers[source][question])
@@ -54,24 +55,77 @@ def scrub(
 
 def without_secrets(facts: Json) -> Json:
     """Facts as JSON, the same but for secrets: names and addresses stay, since a report says which node it is of."""
-    return _without_secrets(facts, "prose", _Scrubber(keep_identity=True, scrub_serials=False))
+    return _Scrubber(keep_identity=True, scrub_serials=False).document(facts)
 
 
-def _without_secrets(value: Json, context: Context, scrubber: _Scrubber) -> Json:
-    if isinstance(value, str):
-        return scrubber.text(value, context=context) if len(value) > 5 else value
-    if isinstance(value, Mapping):
+@dataclass(frozen=True)
+class Replaced:
+    """One pseudonym, and how often it stands for what was replaced. `name` is empty for secrets, which have none."""
+
+    kind: Kind
+    name: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one source gave: documents of ours, and raw answers, whose names are learned together."""
+
+    node: str
+    """Which node it is of: its own name is the same in all parts of it."""
+    answers: Answers
+    hosts: tuple[str, ...] = ()
+    """Names of the node itself."""
+    scrubbed: bool = False
+    """Names and addresses in it are pseudonyms already, and mean what they mean in this part alone."""
+
+
+class Redaction:
+    """What goes out to others, of several nodes at once: secrets, names and addresses are replaced, alike everywhere.
+
+    Addresses become words (`ip-3`, `mac-1`), since nobody is to parse them any more.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], *, kept: Iterable[str] = (), scrub_serials: bool = False
+    ) -> None:
+        """`kept` are words that facts and findings are made of: a name that is one of them goes only where it clearly
+        stands for a name."""
+        self._scrubber = _Scrubber(keep_identity=False, scrub_serials=scrub_serials, words=True)
+        self._parts = tuple(parts)
+        for part in self._parts:
+            self._scrubber.own(part.node, (*part.hosts, *_own_names(part.answers)))
+        hosts = [name for part in self._parts for name in part.hosts]
+        self._scrubber.learn([part.answers for part in self._parts], hosts, (), kept)
+
+    def document(self, part: int, value: Json) -> Json:
+        """JSON of ours (facts, a report), whose keys are known to say nothing."""
+        self._enter(part)
+        return self._scrubber.document(value)
+
+    def answers(self, part: int, source: str, answers: Mapping[str, Json]) -> dict[str, Json]:
+        """Raw answers of a source, question → encoded answer."""
+        self._enter(part)
         return {
-            name: _without_secrets(item, "settings" if name in _SETTINGS else context, scrubber)
-            for name, item in value.items()
+            self._scrubber.text(question): self._scrubber.answer(source, question, answers[question])
+            for question in sorted(answers)
         }
-    if isinstance(value, (list, tuple)):
-        if context == "settings" and len(value) == 2 and isinstance(value[0], str):
-            name, setting = value
-            if _SECRET_KEY.fullmatch(name) and isinstance(setting, str):
-                return [name, REDACTED]
-        return [_without_secrets(item, context, scrubber) for item in value]
-    return value
+
+    def json(self, part: int, value: Json) -> Json:
+        """Any other JSON; what a key calls a secret goes too."""
+        self._enter(part)
+        return self._scrubber.json(value)
+
+    def text(self, part: int, text: str) -> str:
+        self._enter(part)
+        return self._scrubber.text(text, context="settings")
+
+    def replaced(self) -> tuple[Replaced, ...]:
+        """What stands for what was replaced, by kind; never what was replaced."""
+        return self._scrubber.replaced()
+
+    def _enter(self, part: int) -> None:
+        self._scrubber.enter(f"{part}", self._parts[part].node, scrubbed=self._parts[part].scrubbed)
 
 
 _SETTINGS = ("boot_command_line", "environment", "nccl_settings", "image_hints")
@@ -95,58 +149,109 @@ def _context(question: str) -> Context:
 # Secrets, by what they are called and by how they look.
 
 _CALLED = (
-    r"(?:passw(?:or)?d|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key|psk)s?"
-    r"(?:[_.-][\w.-]{0,40})?"
+    r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private|account|auth|signing|encryption)[_-]?key"
+    r"|connection[_-]?string|shared[_-]?access[_-]?signature|psk)s?(?:[_.-][\w.-]{0,40})?"
 )
 _SECRET_KEY = re.compile(rf"[\w.-]{{0,60}}{_CALLED}|(?:[\w.-]{{0,60}}[_.-])?(?:key|pass)", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(rf"(?-i:(?=[A-Z][A-Z0-9_]*\Z))(?:{_SECRET_KEY.pattern})", re.IGNORECASE)
 """The name in a pair of a variable and its value."""
+_SECRET_OPTION = re.compile(rf"--?[\w-]{{0,40}}?{_CALLED}", re.IGNORECASE)
+"""An argument of a program whose next argument is the secret."""
+_QUOTE = r"(?:\\{0,3}[\"']|&quot;|&#3[49];)"
+"""As it stands in JSON, in JSON inside JSON, and in HTML."""
 _KEY_BEFORE = (
-    rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}[\"']?\s{{0,3}}[=:]\s{{0,3}}|--[\w-]{{0,40}}?{_CALLED}\s+"
-    r"|(?<![\w.-])(?:[\w.-]{0,60}[_.-])?(?:key|pass|sig|signature)=)"
+    rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}{_QUOTE}?\s{{0,3}}[=:]\s{{0,3}}|(?<!\S){_SECRET_OPTION.pattern}\s+"
+    r"|(?<![\w.-])(?:[\w.-]{0,60}[_.-])?(?:key|pass|sig|signature)="
+    rf"|{_QUOTE}(?:pass|pw|sig){_QUOTE}\s{{0,3}}:\s{{0,3}})"
 )
-_ASSIGNED = re.compile(_KEY_BEFORE + r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"']+)", re.IGNORECASE)
+_VALUE = (
+    r"(?P<value>\\{1,3}\"(?:(?!\\{1,3}\").){0,4096}\\{1,3}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|&quot;.{0,4096}?&quot;"
+    r"|[^\s\"'\\]+|[\\\"'].*)"
+)
+"""Quoted, or up to the next blank; the whole line where a quotation has no end."""
+_ASSIGNED = re.compile(_KEY_BEFORE + _VALUE, re.IGNORECASE)
 _ASSIGNED_OPTION = re.compile(_KEY_BEFORE + r"(?P<value>[^\s,]+)", re.IGNORECASE)
 _AUTHORIZATION = re.compile(
-    r"(?P<key>\bauthorization\s{0,3}[:=]\s{0,3}(?:(?:bearer|basic|token)\s+)?|\bbearer\s+)"
-    r"(?P<value>[^\s,;\"']+)",
+    rf"(?P<key>\bauthorization{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}}{_QUOTE}?(?:(?:bearer|basic|token|digest|negotiate)\s+)?"
+    r"|\bbearer\s+)(?P<value>[^\s,;\"'\\]+)",
     re.IGNORECASE,
 )
+_AUTH_ENCODED = re.compile(
+    rf"(?P<key>(?<![A-Za-z])(?:_?auth{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}}{_QUOTE}?|Basic\s+(?=[A-Za-z+/]*[\d=])))"
+    r"(?P<value>[A-Za-z0-9+/_-]{8,}={0,2})"
+)
+"""What `docker login` and npm store, and the header without its name: `user:password` in base64."""
+_COOKIE = re.compile(
+    rf"(?P<key>\b(?:set-)?cookie{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}})(?P<value>.+)", re.IGNORECASE
+)
 _URL_CREDENTIALS = re.compile(
-    r"(?P<key>\b[a-z][a-z0-9+.-]{1,20}://)(?P<value>[^/\s\"']{1,256})(?=@)", re.IGNORECASE
+    r"(?P<key>\b[a-z][a-z0-9+.-]{1,20}://)"
+    r"(?P<value>[^/\s\"'\\]{1,256}|[^/\s:@\"'\\]{1,64}:[^\s@\"'\\]{1,256})(?=@)",
+    re.IGNORECASE,
 )
 _PASSWORD_SHORT = re.compile(
-    r"(?P<key>(?<![\w.-])(?-i:(?!(?:OLD)?PWD=/))(?:[\w.-]{0,60}?pwd|(?:[\w.-]{0,60}[_.-])?pw)[\"']?\s{0,3}[=:]\s{0,3})"
-    r"(?P<value>[^\s\"']+)",
+    r"(?P<key>(?<![\w.-])(?-i:(?!(?:OLD)?PWD=/))(?:[\w.-]{0,60}?pwd|(?:[\w.-]{0,60}[_.-])?pw)"
+    rf"{_QUOTE}?\s{{0,3}}[=:]\s{{0,3}}{_QUOTE}?)(?P<value>[^\s\"'\\]+)",
     re.IGNORECASE,
 )
 """But `PWD=/work` is the folder somebody is in."""
 _PASSWORD_AFTER = re.compile(
     r"(?P<key>(?<![\w.-])[A-Z0-9_]{0,40}(?:PASSWORD|PASSWD)[ \t]{1,3})(?P<value>(?![=:\[])\S+)"
 )
+_NETRC = re.compile(r"(?P<key>\blogin\s+\S+\s+password\s+)(?P<value>\S+)", re.IGNORECASE)
+_WANDB = re.compile(
+    r"(?P<key>\bwandb\b.{0,80}?(?<![0-9a-f]))(?P<value>[0-9a-f]{40})(?![0-9a-f])", re.IGNORECASE
+)
+"""Its key looks like a commit: what is one only where it stands says so."""
 _LOGIN_BEFORE_HOST = re.compile(
     r"(?P<key>(?<![\w:/])//|\biscsi:)(?P<value>[^/\s:@\"']{1,64}:[^/\s@\"']{1,256})(?=@)"
 )
 """`//user:password@host` without a scheme, and dracut's `netroot=iscsi:user:password@host`."""
+_OPTION_P = re.compile(
+    r"(?P<key>(?<!\S)-p[ =])(?P<value>(?![-/.~$[]|\d+(?:[:,-]\d+)*(?!\S)|(?:no:|h?\d+x?)?[\w.]*x\d+(?!\S))[^\s\"'\\]+)"
+)
+"""`-p VALUE`: a password, unless it is a number, a port, a path or, as nodecheck's own `-p`, a bundle's name."""
+_OPTION_P_JOINED = re.compile(
+    r"(?P<key>\b(?:mysql\w*|mariadb\w*|sshpass|ipmitool|redis-cli|ldap\w*)\b.*?\s-[pPaw]\s?)(?P<value>[^\s-]\S*)"
+)
+"""Programs that take it without a blank, or by another letter."""
+_OPTION_U = re.compile(
+    rf"(?P<key>(?<!\S)(?:-u|-U|--user|--proxy-user)[ =]?{_QUOTE}?[^\s:@\"'\\]{{1,64}}:)"
+    r"(?P<value>(?!\d+(?!\S))[^\s\"'\\]+)"
+)
+"""curl's `-u user:password`; but `-u 1000:1000` are numbers of a user and a group."""
 _SUSPICIOUS = (
-    "pass", "secret", "token", "credential", "key", "psk", "sig", "bearer", "authori", "pw", "//", "iscsi:",
+    "pass", "secret", "token", "credential", "key", "psk", "sig", "bearer", "auth", "basic", "cookie", "pw", "//",
+    "iscsi:", "wandb", "-p", "-u", "--user", "--proxy-user", "connection", "ipmitool", "redis-cli", "ldap",
 )  # fmt: skip
 """One of these stands in every line that the patterns above match; most lines of a log hold none."""
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_ENDS = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _SHAPES = re.compile(
     "|".join(
         (
-            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?:.|\n)*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
-            r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",  # JSON web token
-            r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|ANPA)[A-Z0-9]{16}\b",  # AWS
-            r"\b(?:hf|gsk|r8|npm|dckr_pat|dckr_oat|github_pat|gh[pousr]|[sr]k_live|[sr]k_test|rpa)_\w{16,}",
-            r"\b(?:nvapi|glpat|tskey|xox[abeoprs]|hvs|ya29|dop_v1)[-_.][\w.-]{16,}",
+            rf"{_KEY_BEGINS.pattern}(?:.|\n)*?(?:{_KEY_ENDS.pattern}|\Z)",
+            r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*",  # JSON web token, signed or encrypted
+            r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|ANPA|ABIA|ACCA)[A-Z0-9]{16}\b|\bLTAI[A-Za-z0-9]{12,26}\b",  # AWS, Alibaba
+            r"\b(?:hf|gsk|r8|npm|dckr_pat|dckr_oat|github_pat|gh[pousr]|[sr]k_live|[sr]k_test|rpa|api_org|whsec"
+            r"|wandb_v1|lin_api|glsa|glc|shp(?:at|ca|pa|ss)|pscale_(?:tkn|oauth|pw)|sntry[su])_\w{16,}",
+            r"\b(?:ntn|secret)_(?=\w{0,60}\d)[A-Za-z0-9]{20,}",  # Notion, Lambda
+            r"\b(?:nvapi|gl(?:pat|dt|rt|ptt|cbt|soat)|tskey|xox[abeoprs]|xapp|hv[sbr]|ya29|do[opr]_v1|xai|pplx|ATATT3)"
+            r"[-_.=][\w.=-]{16,}",
             r"\bsk-(?=[\w-]{0,40}\d)[\w-]{16,}",  # OpenAI, Anthropic
-            r"\bhooks\.slack\.com/(?:services|workflows|triggers)/[\w/-]+",
-            r"\bAIza[\w-]{30,}|\bpypi-AgE[\w-]{16,}|\bdapi[0-9a-f]{32}\b",  # Google, PyPI, Databricks
+            r"\bhooks\.slack\.com/(?:services|workflows|triggers)/[\w/-]+|\bSG\.[\w-]{16,}\.[\w-]{16,}",
+            r"\bAIza[\w-]{30,}|\bGOCSPX-[\w-]{20,}|\b1//0[\w-]{30,}",  # Google
+            r"\bpypi-[\w-]{40,}|\bdapi[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b|\bkey-[0-9a-f]{32}\b",  # PyPI, Databricks, …
+            r"(?<![\w~.-])[\w~.-]{3}\dQ~[\w~.-]{31,34}|(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==",  # Azure
+            r"\bAQ[A-Za-z0-9+/]{36}==|\bAGE-SECRET-KEY-1[0-9A-Z]{20,}",  # Ceph, age
+            r"\b\d{8,10}:AA[\w-]{32,}|\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}",  # Telegram, Discord
+            r"\bdp\.(?:pt|st|ct|sa)\.\w{20,}|\b[\w-]{14}\.atlasv1\.[\w-]{30,}",  # Doppler, Terraform
         )
     )
 )
 _RANDOM = re.compile(r"(?<![\w./+-])[A-Za-z0-9+_-]{32,}={0,2}(?![\w./+-])")
+_AWS_SECRET = re.compile(r"(?<![\w./+=-])(?=[A-Za-z0-9]{0,39}[+/])[A-Za-z0-9+/]{40}(?![\w./+=-])")
+"""Of AWS's secret keys those that no path or word can look like."""
 
 
 def _looks_random(word: str) -> bool:
@@ -185,13 +290,44 @@ _DOCUMENTED_V4 = tuple(
 """Blocks that no network should use (RFC 5737, RFC 2544); pseudonyms are taken from them in this order."""
 
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:]|\.\d)")
-_IPV6_BLOCKS = tuple(ipaddress.IPv6Network(block) for block in ("2000::/3", "fc00::/7", "fe80::/10"))
-"""Global, unique local and link-local addresses: what else has this form is likelier something other."""
+_IPV6_BLOCKS = tuple(
+    ipaddress.IPv6Network(block)
+    for block in ("2000::/3", "fc00::/7", "fe80::/10", "::ffff:0:0/96", "64:ff9b::/96")
+)
+"""Global, unique local, link-local and mapped addresses: what else has this form is likelier something other."""
+_GIVEN_V4 = ipaddress.IPv4Network("192.0.2.0/24")
+_GIVEN_V6 = ipaddress.IPv6Network("2001:db8::/112")
+_GIVEN_MAC = "020000"
+"""What earlier scrubs gave as pseudonyms."""
 
 # Names.
 
 _HOME = re.compile(r"(?P<key>/(?:homes?|[Uu]sers)/|(?<![\w./-])/u/)(?P<value>[^/\s:;,\"'()\[\]{}<>|\\]+)")
-_USER_OPTION = re.compile(r"(?P<key>\b(?:user|username|login)=|\bacct=\"?)(?P<value>[A-Za-z_][\w.-]*)")
+_USER_OPTION = re.compile(
+    r"(?P<key>\b(?:user|username|login)=|\bacct=\"?|\b(?:[A-Z0-9]+_){0,4}(?:USER|USERNAME|LOGNAME)="
+    r"|\bsession (?:opened|closed) for user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?)"
+    r"(?P<value>[A-Za-z_][\w.-]*)"
+)
+_USER_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:USER|USERNAME|LOGNAME)")
+_HOST_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:HOSTNAME|NODENAME|MASTER_ADDR)")
+_LOGIN = re.compile(
+    r"(?<![\w.+/@-])(?P<user>\[redacted\]|(?!(?:buildd|mockbuild|kbuild|abuild)@)[A-Za-z_][\w.-]{0,63})@"
+    r"(?P<host>(?!(?:sha256|latest|main|master|tty\w*|v?\d[\w.]*)(?![\w.-])|example\.org\b"
+    r"|[\w.-]+\.(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)"
+    r"[A-Za-z][\w.-]{0,252}(?<![.-])|(?=\d{1,3}(?:\.\d{1,3}){3}))"
+)
+"""`user@host`, as ssh has it; but who built a distribution's kernel, and where, is no secret."""
+_LUSTRE = re.compile(r"(?<![\w.-])(?P<host>[A-Za-z][\w.-]{0,252})@(?=(?:o2ib|tcp|gni|kfi|ptlf)\d*(?![\w.]))")
+"""A server of Lustre by its name and network."""
+_LUSTRE_NETWORK = re.compile(r"(?:o2ib|tcp|gni|kfi|ptlf|lo)\d*")
+_CEPH_MOUNT = re.compile(r"(?<![\w.-])(?P<user>[\w-][\w.-]{0,63})@(?=(?:[0-9a-f-]{36})?\.[\w.-]{1,64}=/)")
+"""`name@fsid.filesystem=/path`, the newer form of a mount's source."""
+_CEPH_ENTITY = re.compile(r"(?P<key>\b(?P<what>mon|mds|mgr|client)\.)(?P<value>[A-Za-z][\w-]*)")
+_INTERNAL = re.compile(
+    r"(?<![\w./@-])(?:[A-Za-z0-9-]{1,63}\.){1,8}"
+    r"(?:internal|local|lan|corp|intra|intranet|localdomain|home\.arpa)(?![\w(-]|\.\w)"
+)
+"""Names that only mean something inside somebody's network."""
 _EMAIL = re.compile(
     r"(?<![\w.+/-])(?P<user>[A-Za-z0-9][\w.+-]{0,63})@(?:[A-Za-z0-9-]{1,63}\.){1,8}"
     r"(?!(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)[A-Za-z]{2,24}\b(?!:/)"
@@ -201,10 +337,16 @@ _ACCOUNT_OPTION = re.compile(r"(?P<key>[\s,](?P<what>name|domain)=)(?P<value>[^\
 _WITH_ACCOUNTS = (" ceph ", " fuse.ceph ", " cifs ", " smb3 ", " smbfs ")
 _CLOUD_HOST = re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]+)*")
 """AWS names a machine after its address."""
-_HOST_SAID = re.compile(r"Hostname set to <([^<>\s]{1,253})>|\bhostname=([\w.-]{1,253})")
+_HOST_SAID = re.compile(
+    r"Hostname set to <([^<>\s]{1,253})>|\b(?:hostname|HOSTNAME|NODENAME|MASTER_ADDR)=([A-Za-z][\w.-]{0,252})"
+    r"|\bserver ([A-Za-z][\w.-]{0,252}) (?:not responding|OK\b|error|timed out)"
+)
 _JOURNAL_HOST = re.compile(r"^\[ *\d+\.\d+\] ([\w.-]{1,253}) kernel: ", re.MULTILINE)
-_MOUNT_SERVER = re.compile(r"^([A-Za-z][\w.-]*[A-Za-z0-9]):/|^//([A-Za-z][\w.-]*)/", re.MULTILINE)
-_PSEUDONYM = re.compile(r"(?:host|user)-\d+")
+_MOUNT_SERVERS = re.compile(r"(?P<several>[^/\s=]{1,2000}):/|//(?:[^/\s@]{1,256}@)?(?P<one>[A-Za-z][\w.-]*)/")
+"""Whose file system it is that a mount's source names: `filer:/export`, `mon1,mon2:6789:/`, `//nas/share`."""
+_PSEUDONYM = re.compile(r"(?:host|user|ip|mac)-\d+")
+_EARLIER = re.compile(r"(?<![\w.-])(?P<kind>host|user)-\d+(?![A-Za-z0-9])")
+"""What an earlier scrub gave."""
 _DOMAIN_TAIL = (
     r"(?:(?:\.[A-Za-z0-9-]+)*"
     r"\.(?!(?:log|json|txt|conf|so|py|sh|service|socket|mount|slice|scope)\b)[A-Za-z]{2,})?"
@@ -213,7 +355,8 @@ _DOMAIN_TAIL = (
 
 _IMAGES = (
     "root ubuntu debian centos rocky fedora almalinux admin administrator user users default guest nobody "
-    "ec2-user azureuser opc nvidia jovyan coder runner vscode conda mambauser linuxbrew localhost"
+    "ec2-user azureuser opc nvidia jovyan coder runner vscode conda mambauser linuxbrew localhost git www-data "
+    "postgres mysql slurm munge sshd daemon messagebus redacted"
 )
 _NOBODY = frozenset(_IMAGES.split())
 """Names that images come with: they say nothing about anybody and stay."""
@@ -223,7 +366,8 @@ _WORDS = (
     "test dev prod lab data work home app apps run model models cache scratch shared share mnt opt usr lib bin var "
     "tmp local system systemd python python3 torch cuda nccl nvlink nvswitch pci pcie memory link fatal error xid "
     "sxid severity driver module device devices boot disk storage public private train training inference research "
-    "project projects team staff student students demo main base env venv bash shell code src build service"
+    "project projects team staff student students demo main base env venv bash shell code src build service ip mac "
+    "github gitlab bitbucket huggingface pypi docker nvcr ghcr quay example"
 )
 _COMMON = _NOBODY | frozenset(_WORDS.split())
 """Words that are replaced only where they clearly stand for a name (a home folder, the answer to `uname`)."""
@@ -236,36 +380,87 @@ _SERIAL_KEY = re.compile(r"serial", re.IGNORECASE)
 
 
 class _Scrubber:
-    def __init__(self, *, keep_identity: bool, scrub_serials: bool) -> None:
+    def __init__(self, *, keep_identity: bool, scrub_serials: bool, words: bool = False) -> None:
         self._identity = not keep_identity
         self._serials = scrub_serials
+        self._words = words
+        """Whether addresses become words, not addresses."""
         self._given: dict[Kind, dict[str, str]] = {}
         """Original → pseudonym."""
+        self._used: Counter[tuple[Kind, str]] = Counter()
         self._secrets = 0
         self._names: re.Pattern[str] | None = None
         self._domains: re.Pattern[str] | None = None
         self._card_marks: re.Pattern[str] | None = None
+        self._versions: frozenset[str] = frozenset()
+        self._own: dict[str, str] = {}
+        """Node → the pseudonym of its own name."""
+        self._own_earlier: dict[str, set[str]] = {}
+        """Node → what earlier scrubs called it."""
+        self._part = self._node = ""
+        self._scrubbed = False
 
     def counts(self) -> dict[Kind, int]:
         counts: dict[Kind, int] = {kind: len(given) for kind, given in sorted(self._given.items())}
         return counts | ({"secret": self._secrets} if self._secrets else {})
 
+    def replaced(self) -> tuple[Replaced, ...]:
+        used = sorted(self._used.items(), key=lambda item: (item[0][0], len(item[0][1]), item[0][1]))
+        secrets = (Replaced("secret", "", self._secrets),) if self._secrets else ()
+        return (*secrets, *(Replaced(kind, name, times) for (kind, name), times in used))
+
+    def own(self, node: str, names: Iterable[str]) -> None:
+        """Whatever a node is called in different places is one name."""
+        for name in names:
+            short = name.lower().partition(".")[0].strip()
+            if not short:
+                continue
+            if _EARLIER.fullmatch(short):
+                self._own_earlier.setdefault(node, set()).add(short)
+                key = f"{node}\0own"
+            else:
+                key = short
+            known = self._own.get(node)
+            given = self._given.setdefault("host", {})
+            if known is None:
+                self._own[node] = given.setdefault(key, f"host-{len(set(given.values())) + 1}")
+            else:
+                given.setdefault(key, known)
+
+    def enter(self, part: str, node: str, *, scrubbed: bool) -> None:
+        """What follows is of this part: pseudonyms of an earlier scrub mean what they mean there."""
+        self._part, self._node, self._scrubbed = part, node, scrubbed
+
     # Learning which names there are.
 
-    def learn(self, answers: Answers, hosts: Iterable[str], users: Iterable[str]) -> None:
+    def learn(
+        self, answers: Sequence[Answers], hosts: Iterable[str], users: Iterable[str], kept: Iterable[str] = ()
+    ) -> None:
         if self._identity:
-            self._learn_names(answers, hosts, users)
+            self._learn_names(answers, hosts, users, kept)
+            self._versions = frozenset(
+                text
+                for every in answers
+                for key, text in _keyed(every)
+                if _VERSION_KEY.search(key) and _IPV4.fullmatch(text)
+            )
         if self._serials:
-            self._learn_cards(answers)
+            for every in answers:
+                self._learn_cards(every)
+        self._used.clear()
 
-    def _learn_names(self, answers: Answers, hosts: Iterable[str], users: Iterable[str]) -> None:
-        kept = _COMMON | _vocabulary(answers)
-        for name in _own_names(answers):
+    def _learn_names(
+        self, answers: Sequence[Answers], hosts: Iterable[str], users: Iterable[str], words: Iterable[str]
+    ) -> None:
+        kept = _COMMON.union(words, *map(_vocabulary, answers))
+        own = [name for every in answers for name in _own_names(every)]
+        for name in own:
             self._host(name)  # the node itself is host-1
-        met = _most_used(name.lower().strip(". \n") for name in _hosts(answers))
-        full = {*met, *(name.lower().strip(". \n") for name in (*hosts, *_own_names(answers)))} - {""}
+        met = _most_used(name.lower().strip(". \n") for every in answers for name in _hosts(every))
+        full = {*met, *(name.lower().strip(". \n") for name in (*hosts, *own))} - {""}
         telling = {n for n in full | {name.partition(".")[0] for name in full} if _telling(n, kept)}
-        people = {name for name in (*users, *_most_used(_users(answers))) if _telling(name.lower(), kept)}
+        found = _most_used(name for every in answers for name in _users(every))
+        people = {name for name in (*users, *found) if _telling(name.lower(), kept)}
         parts = [f"(?i:(?P<host>{_any_of(telling)}){_DOMAIN_TAIL})"] if telling else []
         parts += [f"(?P<user>{_any_of(people)})"] if people else []
         if parts:
@@ -307,7 +502,7 @@ class _Scrubber:
                 if "value" in stored
                 else stored
             )
-        return self._json(stored, "", _context(question))
+        return self.json(stored, "", _context(question))
 
     def _known_place(self, question: str, value: Json) -> Json:
         """Answers of which it is known what they are."""
@@ -322,28 +517,71 @@ class _Scrubber:
             return self._host(value.strip())
         return value
 
-    def _json(self, value: Json, key: str, context: Context) -> Json:
+    def json(self, value: Json, key: str = "", context: Context = "prose") -> Json:
+        """Somebody's JSON: a key may call its value a secret or a name."""
         if isinstance(value, str):
             if _SECRET_KEY.fullmatch(key):
-                self._secrets += 1
-                return REDACTED
-            return self.text(value, key=key, context=context)
+                return self._redacted()
+            return self._called(key, value) or self.text(value, key=key, context=context)
         if isinstance(value, Mapping):
             items = sorted((str(name), item) for name, item in value.items())
-            return {self.text(name): self._json(item, name, context) for name, item in items}
+            return {self.text(name): self.json(item, name, context) for name, item in items}
         if isinstance(value, (list, tuple)):
             if len(value) == 2 and isinstance(value[0], str) and _SECRET_VARIABLE.fullmatch(value[0]):
-                return [value[0], self._json(value[1], value[0], context)]
-            return [self._json(item, key, context) for item in value]
+                return [value[0], self.json(value[1], value[0], context)]
+            return self._list(value, lambda item: self.json(item, key, context))
         # JSON has no such numbers as NaN.
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
+    def document(self, value: Json, key: str = "", context: Context = "prose") -> Json:
+        """JSON of ours (facts, a report): its keys are the model's, so that only settings have telling names."""
+        if isinstance(value, str):
+            # Nothing so short is a secret; it may be a name.
+            return self.text(value, key=key, context=context) if self._identity or len(value) > 5 else value
+        if isinstance(value, Mapping):
+            return {
+                self.text(name): self.document(item, name, "settings" if name in _SETTINGS else context)
+                for name, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            if context == "settings" and len(value) == 2 and all(isinstance(item, str) for item in value):
+                name, setting = value
+                if _SECRET_KEY.fullmatch(name):
+                    return [name, self._redacted()]
+                return [self.text(name), self._called(name, setting) or self.text(setting, context=context)]
+            return self._list(value, lambda item: self.document(item, key, context))
+        return value
+
+    def _list(self, items: Sequence[Json], each: Callable[[Json], Json]) -> list[Json]:
+        """Items one by one, but for what only shows over several: an option and its secret, the lines of a key."""
+        made: list[Json] = []
+        before: Json = None
+        inside = False
+        for item in items:
+            begins = isinstance(item, str) and _KEY_BEGINS.search(item) is not None
+            hidden = isinstance(item, str) and (inside or _takes_secret(before, item))
+            made.append(self._redacted() if hidden else each(item))
+            if isinstance(item, str):
+                inside = (inside or begins) and _KEY_ENDS.search(item) is None
+            before = item
+        return made
+
+    def _called(self, name: str, value: str) -> str | None:
+        """The pseudonym for the value of a variable that holds a user or a host."""
+        if not self._identity or not re.fullmatch(r"[A-Za-z_][\w.-]*", value):
+            return None
+        if _USER_VARIABLE.fullmatch(name):
+            return self._user(value)
+        return self._host(value) if _HOST_VARIABLE.fullmatch(name) else None
+
     def text(self, text: str, *, key: str = "", context: Context = "prose") -> str:
         """A string, scrubbed. `key` is what it is the value of."""
-        text = "\n".join(self._line(line, context) for line in text.split("\n"))
+        # The lines of a key first: one by one they do not show what they are.
         text = _SHAPES.sub(self._secret, text)
+        text = "\n".join(self._line(line, context) for line in text.split("\n"))
+        text = _AWS_SECRET.sub(self._random, text)
         if context == "settings":
-            text = _RANDOM.sub(lambda word: self._secret(word) if _looks_random(word[0]) else word[0], text)
+            text = _RANDOM.sub(self._random, text)
         if self._card_marks:
             text = self._card_marks.sub(self._card_mark, text)
         return self._without_identity(text, key) if self._identity else text
@@ -353,57 +591,102 @@ class _Scrubber:
         if any(word in lowered for word in _SUSPICIOUS):
             assigned = _ASSIGNED_OPTION if context == "mounts" else _ASSIGNED
             for pattern in (
-                _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _PASSWORD_SHORT, _PASSWORD_AFTER,
+                _COOKIE, _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _AUTH_ENCODED,
+                _PASSWORD_SHORT, _PASSWORD_AFTER, _NETRC, _WANDB, _OPTION_U, _OPTION_P, _OPTION_P_JOINED,
             ):  # fmt: skip
                 line = pattern.sub(self._assigned, line)
         if context == "mounts" and self._identity and any(word in line for word in _WITH_ACCOUNTS):
             line = _ACCOUNT_OPTION.sub(self._account, line)
         return line
 
+    def _redacted(self) -> str:
+        self._secrets += 1
+        return REDACTED
+
+    def _random(self, word: re.Match[str]) -> str:
+        return self._secret(word) if _looks_random(word[0]) else word[0]
+
     def _account(self, match: re.Match[str]) -> str:
         make = self._host if match["what"] == "domain" else self._user
         return match["key"] + make(match["value"])
 
     def _assigned(self, match: re.Match[str]) -> str:
-        if match["value"] in ("(null)", REDACTED):
+        if match["value"].strip("\\\"'") in ("", "(null)") or match["value"].startswith(REDACTED[:-1]):
             return match[0]
-        self._secrets += 1
-        return match["key"] + REDACTED
+        return match["key"] + self._redacted()
 
     def _secret(self, _: re.Match[str]) -> str:
-        self._secrets += 1
-        return REDACTED
+        return self._redacted()
 
     def _card_mark(self, match: re.Match[str]) -> str:
         uuid = self._given.get("uuid", {}).get(match[0].lower())
         return uuid or self._given.get("serial", {}).get(match[0], match[0])
 
     def _without_identity(self, text: str, key: str) -> str:
+        if self._words:
+            text = _EARLIER.sub(self._earlier, text)
         text = _LONG_MAC.sub(":".join(["00"] * 20), text)
         text = _MAC.sub(lambda match: self._mac(match[0]), text)
         text = _MAC_OTHERWISE.sub(self._mac_otherwise, text)
         text = _MAC_IN_NAME.sub(lambda match: "enx" + self._mac(match[1]).replace(":", ""), text)
         if "@" in text:
             text = _EMAIL.sub(lambda match: self._user(match["user"]) + "@example.org", text)
+            text = _CEPH_MOUNT.sub(lambda match: self._user(match["user"]) + "@", text)
+            text = _LUSTRE.sub(lambda match: self._host(match["host"]) + "@", text)
         text = _CLOUD_HOST.sub(lambda match: self._host(match[0]), text)
         text = _IPV6.sub(self._ipv6, text)
         if not (_VERSION_KEY.search(key) and _IPV4.fullmatch(text)):
             text = _IPV4.sub(self._ipv4, text)
+        if "@" in text:
+            text = _LOGIN.sub(self._login, text)
         if self._domains:
             text = self._domains.sub(lambda match: self._host(match[0]), text)
+        text = _INTERNAL.sub(lambda match: self._host(match[0]), text)
+        if "ceph" in text:
+            text = _CEPH_ENTITY.sub(self._ceph, text)
         for pattern in (_HOME, _USER_OPTION):
             text = pattern.sub(lambda match: match["key"] + self._user(match["value"]), text)
         return self._names.sub(self._name, text) if self._names else text
+
+    def _earlier(self, match: re.Match[str]) -> str:
+        if match[0] in self._own_earlier.get(self._node, ()):
+            own = self._own[self._node]
+            self._used["host", own] += 1
+            return own
+        kind: Kind = "host" if match["kind"] == "host" else "user"
+        return self._pseudonym(kind, f"{self._part}\0{match[0]}", lambda n: f"{kind}-{n}")
+
+    def _login(self, match: re.Match[str]) -> str:
+        user, host = match["user"], match["host"]
+        if _LUSTRE_NETWORK.fullmatch(host):
+            return match[0]
+        made = user if user == REDACTED else self._user(user)
+        public = host.lower().partition(".")[0] in _COMMON or ("." in host and host.lower().endswith(_PUBLIC))
+        return f"{made}@{host if public or not host else self._host(host)}"
+
+    def _ceph(self, match: re.Match[str]) -> str:
+        make = self._user if match["what"] == "client" else self._host
+        return match["key"] + make(match["value"])
 
     def _mac(self, address: str) -> str:
         digits = re.sub("[:.-]", "", address).lower()
         if len(set(digits)) == 1:
             return address
+        if self._words:
+            return self._pseudonym(
+                "mac", self._scoped(digits, digits.startswith(_GIVEN_MAC)), lambda n: f"mac-{n}"
+            )
         return self._pseudonym("mac", digits, lambda n: "02:00:00:" + n.to_bytes(3, "big").hex(":"))
+
+    def _scoped(self, address: str, given: bool) -> str:
+        """An address, or what an earlier scrub put in the place of one, which another scrub gave to something else."""
+        return f"{self._part}\0{address}" if given and self._scrubbed else address
 
     def _mac_otherwise(self, match: re.Match[str]) -> str:
         """In the form it had."""
         digits = self._mac(match["dashes"] or match["dots"]).replace(":", "")
+        if self._words:
+            return (match["key"] or "") + digits
         if match["dots"]:
             return digits if "." in digits else ".".join(digits[i : i + 4] for i in (0, 4, 8))
         known = digits if "-" in digits else "-".join(digits[i : i + 2] for i in range(0, 12, 2))
@@ -416,6 +699,10 @@ class _Scrubber:
             return match[0]
         if not any(address in block for block in _IPV6_BLOCKS):
             return match[0]
+        if self._words:
+            return self._pseudonym(
+                "ip", self._scoped(str(address), address in _GIVEN_V6), lambda n: f"ip-{n}"
+            )
         return self._pseudonym("ipv6", str(address), lambda n: f"2001:db8::{n:x}")
 
     def _ipv4(self, match: re.Match[str]) -> str:
@@ -426,6 +713,12 @@ class _Scrubber:
         before = match.string[max(0, match.start() - 24) : match.start()]
         if any(address in block for block in _NOBODYS_V4) or _VERSION_BEFORE.search(before):
             return match[0]
+        if self._words:
+            if match[0] in self._versions:
+                return match[0]
+            return self._pseudonym(
+                "ip", self._scoped(str(address), address in _GIVEN_V4), lambda n: f"ip-{n}"
+            )
         return self._pseudonym("ipv4", str(address), _documented_v4)
 
     def _name(self, match: re.Match[str]) -> str:
@@ -446,7 +739,9 @@ class _Scrubber:
     def _pseudonym(self, kind: Kind, original: str, make: Callable[[int], str]) -> str:
         given = self._given.setdefault(kind, {})
         if original not in given:
-            given[original] = make(len(given) + 1)
+            # Not their number: a node's own names share one.
+            given[original] = make(len(set(given.values())) + 1)
+        self._used[kind, given[original]] += 1
         return given[original]
 
 
@@ -503,22 +798,89 @@ def _own_names(answers: Answers) -> tuple[str, ...]:
 
 
 def _hosts(answers: Answers) -> Iterator[str]:
-    """Names of this node, and of the servers whose file systems it mounts."""
+    """Names of this node, of the servers whose file systems it mounts, and of machines that somebody logs in to."""
     yield from _own_names(answers)
     yield from _JOURNAL_HOST.findall(_value(answers, "commands", "journal", "stdout"))
-    for nfs, cifs in _MOUNT_SERVER.findall(_value(answers, "files", "read /proc/self/mounts")):
-        yield nfs or cifs
+    for line in _value(answers, "files", "read /proc/self/mounts").split("\n"):
+        yield from _servers(line.partition(" ")[0])
+    for key, text in _keyed(answers):
+        if key == "device":
+            yield from _servers(text)
+        elif _HOST_VARIABLE.fullmatch(key):
+            yield text
     for text in _strings(answers):
-        for said, set_to in _HOST_SAID.findall(text):
-            yield said or set_to
+        for said in _HOST_SAID.findall(text):
+            yield from filter(None, said)
+        if "@" in text:
+            yield from (found["host"] for found in _LUSTRE.finditer(text))
+            for login in _LOGIN.finditer(text):
+                if not _LUSTRE_NETWORK.fullmatch(login["host"]) and not login["host"].lower().endswith(
+                    _PUBLIC
+                ):
+                    yield login["host"]
+        yield from (found[0] for found in _INTERNAL.finditer(text))
+
+
+def _servers(source: str) -> Iterator[str]:
+    """The machines in a mount's source, by name; of Ceph, Lustre and NFS there may be several."""
+    found = _MOUNT_SERVERS.match(source)
+    if found is None:
+        return
+    names = [found["one"]] if found["one"] else re.split("[,:]", found["several"])
+    for name in names:
+        name = (
+            name.rpartition("@")[2]
+            if not _LUSTRE_NETWORK.fullmatch(name.rpartition("@")[2])
+            else name.partition("@")[0]
+        )
+        if re.fullmatch(r"[A-Za-z][\w.-]*[A-Za-z0-9]", name):
+            yield name
 
 
 def _users(answers: Answers) -> Iterator[str]:
-    """Whose home folders, and whose names, stand anywhere."""
+    """Whose home folders, whose names, and who logs in to where, stand anywhere."""
+    for key, text in _keyed(answers):
+        if _USER_VARIABLE.fullmatch(key):
+            yield text
     for text in _strings(answers):
         for pattern in (_HOME, _USER_OPTION):
             yield from (found["value"] for found in pattern.finditer(text))
+        if "@" in text:
+            yield from (found["user"] for found in _CEPH_MOUNT.finditer(text))
+            for login in _LOGIN.finditer(text):
+                if not _LUSTRE_NETWORK.fullmatch(login["host"]) and login["user"] != REDACTED:
+                    yield login["user"]
 
+
+def _keyed(value: Json) -> Iterator[tuple[str, str]]:
+    """Every text with what it is the value of: a key, or the name in a pair."""
+    waiting: list[tuple[str, Json]] = [("", value)]
+    while waiting:
+        key, item = waiting.pop()
+        if isinstance(item, str):
+            yield key, item
+        elif isinstance(item, Mapping):
+            waiting += [
+                (key if name in ("value", "detail") else str(name), inner) for name, inner in item.items()
+            ]
+        elif isinstance(item, (list, tuple)):
+            if len(item) == 2 and all(isinstance(inner, str) for inner in item):
+                waiting.append((item[0], item[1]))
+            else:
+                waiting += [(key, inner) for inner in item]
+
+
+def _takes_secret(before: Json, word: str) -> bool:
+    """Whether `word`, after `before` in a list of arguments, is a secret."""
+    if not isinstance(before, str) or word.startswith("-"):
+        return False
+    return _SECRET_OPTION.fullmatch(before) is not None or (
+        before == "-p" and _OPTION_P.fullmatch(f"-p {word}") is not None
+    )
+
+
+_PUBLIC = ("github.com", "gitlab.com", "bitbucket.org", "huggingface.co", "hf.co", "example.org")
+"""Where everybody logs in."""
 
 _WORD = re.compile(r"[a-z0-9-]+")
 
