@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from nodecheck import __version__
-from nodecheck.cli import accept, capture, judge, measure, probe, profiles, report
+from nodecheck.cli import accept, capture, imports, judge, measure, probe, profiles, report
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import hush
+from nodecheck.cli.options import complain, hush
 
 app = typer.Typer(
     name="nodecheck",
@@ -27,6 +27,7 @@ app.command("accept")(accept.accept)
 app.command("measure")(measure.measure)
 app.command("probe")(probe.probe)
 app.command("judge")(judge.judge)
+app.command("import")(imports.import_)
 app.command("capture")(capture.capture)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(report.app, name="report")
@@ -57,7 +58,7 @@ def main() -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except Stop as stop:
-        _complain(str(stop))
+        complain(str(stop))
         code = stop.code
     except _CLICK_ERROR as error:
         if isinstance(error, _USAGE_ERROR):
@@ -67,10 +68,10 @@ def main() -> None:
                 hush(2)
             code = Exit.usage
         else:
-            _complain(error.format_message())
+            complain(error.format_message())
             code = Exit.unreadable
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+        complain("interrupted")
         code = Exit.interrupted
     except BrokenPipeError:
         # The reader has gone (`nodecheck … | head`): nothing is left to say, and to nobody. What the command has
@@ -79,7 +80,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("NODECHECK_TRACEBACK"):
             raise
-        _complain(
+        complain(
             f"internal error: {type(error).__name__}: {error} (this is a bug in nodecheck; run it again with "
             "NODECHECK_TRACEBACK=1 set and report what it prints)"
         )
@@ -90,12 +91,3 @@ def main() -> None:
 # typer carries its own copy of click in newer releases, so the classes are reached through its public exception.
 _USAGE_ERROR: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 _CLICK_ERROR: type[typer.BadParameter] = _USAGE_ERROR.__bases__[0]
-
-
-def _complain(sentence: str) -> None:
-    # Whatever a node or a file put into the sentence must not steer the terminal.
-    safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
-    try:
-        print(f"nodecheck: {safe}", file=sys.stderr, flush=True)
-    except OSError:
-        hush(2)

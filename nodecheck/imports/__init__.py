@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from nodecheck.imports.kind import Kind, Piece, Unreadable
 from nodecheck.imports.kinds import KINDS
 from nodecheck.imports.merge import Told, merge
 from nodecheck.imports.sections import MAX_BYTES, Cut, FileError, cut, text_of
+from nodecheck.sources.scrub import without_secrets
 
 __all__ = ["KINDS", "MAX_BYTES", "Imported", "Kind", "Recognised", "read"]
 
@@ -72,7 +74,16 @@ def read(files: Sequence[tuple[str, bytes]], now: datetime | None = None) -> Imp
             troubles.append(f"{name}: nothing in it is an output that nodecheck knows")
     told.sort(key=lambda one: KINDS.index(one.kind))
     node, conflicts = merge(told, now or datetime.now(timezone.utc))
-    return Imported(node, tuple(recognised), conflicts, tuple(troubles))
+    return Imported(
+        Node.model_validate_json(json.dumps(without_secrets(json.loads(node.model_dump_json())))),
+        tuple(recognised),
+        _shown(conflicts),
+        _shown(troubles),
+    )
+
+
+def _shown(sentences: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(sentence) for sentence in json.loads(json.dumps(without_secrets(list(sentences)))))
 
 
 def _kind(piece: Cut) -> Kind | None:

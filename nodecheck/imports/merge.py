@@ -9,7 +9,7 @@ the two rounds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -58,6 +58,8 @@ _KEYS: dict[type[Fact], tuple[str, ...]] = {
     PciDevice: ("address",),
     Adapter: ("name", "port"),
 }
+_OWN = ("source", "other_sources")
+"""What speaks of the output and not of the node."""
 _ROUNDED_WATTS = 1.0
 """The table of nvidia-smi prints whole watts."""
 
@@ -246,9 +248,10 @@ class _Merging:
         model = type(a)
         update: dict[str, Any] = {}
         for name, info in model.model_fields.items():
-            if (model is Card and name in ("vendor", "source", "index")) or name in (
-                "witnesses",
-                *_KEYS.get(model, ()),
+            if (
+                name in _OWN
+                or (model is Card and name in ("vendor", "index"))
+                or name in _KEYS.get(model, ())
             ):
                 continue
             here, there = getattr(a, name), getattr(b, name)
@@ -336,12 +339,9 @@ def _with_witnesses(fact: F, sources: dict[str, str]) -> F:
     others = tuple(
         (path, name)
         for path, name in sources.items()
-        if name != usual and path not in _NAMES_OF_CARDS and not path.startswith("other_sources")
+        if name != usual and path not in (*_OWN, "vendor", "index")
     )
     return fact.model_copy(update={"other_sources": others})
-
-
-_NAMES_OF_CARDS = ("vendor", "source", "index")
 
 
 def _shown(value: Any) -> str:
@@ -426,14 +426,24 @@ def _figures(found: Sequence[Measurements]) -> Measurements:
     )
 
 
-_DOORS = (("nvml", "cards"), ("kernel_log", "kernel_log"), ("torch", "stack"), ("host", "host"))
+_DOORS: tuple[tuple[str, Callable[[Piece | Node], Maybe[Any]]], ...] = (
+    ("nvml", lambda facts: facts.cards),
+    ("kernel_log", lambda facts: facts.kernel_log),
+    ("torch", lambda facts: facts.stack if isinstance(facts.stack, Absent) else facts.stack.torch),
+    ("host", lambda facts: facts.host),
+    (
+        "pci",
+        lambda facts: facts.topology if isinstance(facts.topology, Absent) else facts.topology.pci_devices,
+    ),
+)
+"""The ways to see a node, and what an output that went this way tells."""
 
 
 def _doors(node: Node, told: Sequence[Told]) -> tuple[Door, ...]:
     """The ways that the outputs looked: each by the names of those that went it."""
     doors = []
     for door, part in _DOORS:
-        if known(getattr(node, part)):
-            names = dict.fromkeys(one.kind.name for one in told if known(getattr(one.piece, part)))
+        if known(part(node)):
+            names = dict.fromkeys(one.kind.name for one in told if known(part(one.piece)))
             doors.append(Door(name=door, open=True, detail=f"Read from pasted output: {', '.join(names)}."))
     return tuple(doors)

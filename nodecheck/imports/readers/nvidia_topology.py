@@ -162,7 +162,7 @@ def _read_peers(section: Section) -> Piece:
     )
 
 
-_FIRST = re.compile(r"\s+GPU\d{1,3}(?:\s|$)")
+_FIRST = re.compile(r"\s+GPU\d{1,3}(?:\s+(?!NV\d)[A-Za-z]\w{0,40}\d){0,100}\s*(?:CPU Affinity.{0,80})?$")
 _OF_WAYS = re.compile(r"CPU Affinity|^\s*GPU\d{1,3}\s.*\b(?:NV\d{1,3}|SYS|NODE|PHB|PXB|PIX)\b", re.MULTILINE)
 WAYS = Kind(
     "nvidia-smi topo -m",
