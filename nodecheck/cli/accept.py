@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +20,17 @@ from nodecheck.cli.options import (
     Strict,
     TimeBudget,
     Waive,
+    complain,
     exit_code,
     judge_node,
     load_profile,
     read_waivers,
     show,
 )
+
+if TYPE_CHECKING:
+    from nodecheck.rental.state import Terms
+    from nodecheck.report.document import Report
 
 
 def accept(
@@ -39,6 +45,30 @@ def accept(
         typer.Option("--report-dir", help="Where the report's folder is made.", show_default="./reports"),
     ] = Path("reports"),
     waive: Waive = None,
+    rental_ends: Annotated[
+        str | None,
+        typer.Option(
+            "--rental-ends",
+            metavar="TIME",
+            help="When the rental ends (`2026-12-07T10:00Z`): `nodecheck check` warns from a day before.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--keep",
+            metavar="PATH",
+            help="What must not be lost with the node; it is looked at before the end.",
+        ),
+    ] = None,
+    copied_if: Annotated[
+        str | None,
+        typer.Option(
+            "--copied-if",
+            metavar="COMMAND",
+            help="Ends with 0 and prints nothing where `{path}` is copied: 'rclone check {path} far:work'.",
+        ),
+    ] = None,
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
@@ -47,6 +77,7 @@ def accept(
     from nodecheck.report import document, folder, live
 
     waivers = read_waivers(waive)
+    terms = _terms(rental_ends, keep or [], copied_if)
     if profile is not None:
         load_profile(profile)  # a profile that cannot be used ends the run before anything is asked
     with ends_like_ctrl_c():
@@ -69,8 +100,36 @@ def accept(
                 written = folder.write(report, report_dir, evidence=run.evidence())
             except folder.WriteError as error:
                 trouble = str(error)
+            if recording is None and not run.interrupted:
+                _remember(written.report if written else report, terms)
         # What was measured is not lost with the disk: it stands on the terminal.
         show(report, quiet=quiet, folder=written)
     if trouble:
         raise Stop(Exit.cannot_write, trouble)
     raise typer.Exit(Exit.interrupted if run.interrupted else exit_code(judgement, strict))
+
+
+def _terms(rental_ends: str | None, keep: list[Path], copied_if: str | None) -> Terms:
+    from nodecheck.rental import keeping
+
+    try:
+        return keeping.terms(rental_ends, keep, copied_if, datetime.now(timezone.utc))
+    except ValueError as error:
+        raise Stop(Exit.usage, str(error)) from None
+
+
+def _remember(report: Report, terms: Terms) -> None:
+    """Keep an accepted node as what `nodecheck check` holds it against."""
+    from nodecheck.judge import Verdict
+    from nodecheck.rental.state import State, StateError
+
+    if report.judgement.verdict not in (Verdict.accepted, Verdict.accepted_with_warnings):
+        if terms.ends_at is not None:
+            complain("the node was not accepted, so its rental's end is not kept")
+        return
+    try:
+        state = State()
+        state.accept(report, terms)
+        state.close()
+    except StateError as error:
+        complain(f"this acceptance is not kept for `nodecheck check`: {error}")

@@ -175,6 +175,16 @@ def say(text: str) -> None:
         raise Stop(Exit.cannot_write, f"cannot write to stdout: {error.strerror}") from None
 
 
+def complain(sentence: str) -> None:
+    """Say on stderr what did not go as it should."""
+    # Whatever a node or a file put into the sentence must not steer the terminal.
+    safe = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
+    try:
+        print(f"nodecheck: {safe}", file=sys.stderr, flush=True)
+    except OSError:
+        hush(2)
+
+
 def hush(descriptor: int) -> None:
     """Send a stream nowhere: what is still in its buffer would fail again at the interpreter's end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -1,0 +1,75 @@
+"""What the renter says of the rental's end when the node is accepted, and where it is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from nodecheck.rental.state import State, Terms
+
+END = "2126-12-07T10:00Z"
+
+
+def accept(*arguments: str, home: Path, profile: str = "cpu") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable, "-m", "nodecheck", "accept", "--profile", profile, "--level", "quick", "--quiet",
+            *arguments,
+        ],
+        cwd=home,
+        env=os.environ | {"XDG_STATE_HOME": str(home / "state")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )  # fmt: skip
+
+
+def test_an_accepted_node_is_remembered_with_its_terms(tmp_path: Path) -> None:
+    run = accept("--rental-ends", END, "--keep", "runs", "--keep", "/data", home=tmp_path)
+    if run.returncode == 3:
+        pytest.skip("this machine is not accepted")
+    assert run.returncode == 0, run.stdout + run.stderr
+    acceptance = State(tmp_path / "state" / "nodecheck").acceptance()
+    assert acceptance is not None
+    assert acceptance.terms == Terms(
+        ends_at=datetime(2126, 12, 7, 10, 0, tzinfo=timezone.utc), keep=(f"{tmp_path}/runs", "/data")
+    )
+    assert acceptance.report.profile.name == "cpu"
+
+
+def test_a_rejected_node_is_not_and_says_so(tmp_path: Path) -> None:
+    run = accept("--rental-ends", END, home=tmp_path, profile="h200x4")
+    assert run.returncode in (2, 3)
+    assert "the node was not accepted, so its rental's end is not kept" in run.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_state_that_cannot_be_kept_changes_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    run = accept(home=tmp_path)
+    assert run.returncode in (0, 3)
+    if run.returncode == 0:
+        assert "this acceptance is not kept for `nodecheck check`" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--rental-ends", "2026-12-07T10:00"), "does not say in which time zone"),
+        (("--rental-ends", "2020-01-01T00:00Z"), "is over already"),
+        (("--keep", "/data"), "add --rental-ends"),
+    ],
+)
+def test_what_cannot_be_meant_ends_the_run_before_it_begins(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    run = accept(*arguments, home=tmp_path)
+    assert (run.returncode, run.stdout) == (64, "")
+    assert words in run.stderr
+    assert not (tmp_path / "reports").exists()
