@@ -8,6 +8,12 @@ from nodecheck.facts.base import Absent, Fact, Gathered, Maybe, known, seen, see
 
 Vendor = Literal["nvidia", "amd"]
 
+BUSY_BYTES = 512 * 1024**2
+"""More memory in use than this is somebody's: one CUDA context takes 527 MiB on an H200 with driver 580, and what an
+idle driver keeps for itself is not counted in `used_bytes`."""
+BUSY_PERCENT = 10
+"""A card that is busy for so much of the time has a job; a display server stays below."""
+
 
 class Identity(Fact):
     """What the card says it is."""
@@ -15,7 +21,6 @@ class Identity(Fact):
     name: Maybe[str] = seen(
         "product name",
         nvml="nvmlDeviceGetName",
-        sysfs="/sys/class/drm/card*/device/product_name",
         amd_smi="static, asic.market_name",
         amdsmi="amdsmi_get_gpu_asic_info, market_name",
         rocm_smi="Card Series",
@@ -557,7 +562,6 @@ class Modes(Fact):
         "of a card by SR-IOV) and `host`",
         nvml="nvmlDeviceGetVirtualizationMode",
         sysfs="device id and hypervisor flag",
-        amd_smi="static, virtualization",
         amdsmi="amdsmi_get_gpu_virtualization_mode",
     )
     addressing: Maybe[str] = seen("`none`, `hmm`, `ats`", nvml="nvmlDeviceGetAddressingMode")

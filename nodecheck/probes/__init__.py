@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 
 from nodecheck import __version__
-from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Stack, Why
-from nodecheck.probes import host, kernel_log, nvidia, stack, topology, visibility
+from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Stack, Topology, Why
+from nodecheck.probes import amd, host, kernel_log, nvidia, stack, topology, visibility
 from nodecheck.sources import Commands, Sources
 from nodecheck.sources.nvml import Survey
 
@@ -45,7 +45,7 @@ class Probing:
         def whole(survey: Maybe[Survey], seen: Maybe[tuple[Card, ...]]) -> Stack:
             return stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
 
-        return self._run(stages, s.nvml.survey, s.commands, whole)
+        return self._run(stages, s.nvml.survey, s.amdsmi.survey, s.commands, whole)
 
     def glance(self, accepted: Maybe[Stack]) -> Node:
         """Every stage as far as it disturbs nobody: no context, no interpreter, no program but what prints the log.
@@ -58,12 +58,13 @@ class Probing:
         def in_passing(survey: Maybe[Survey], _seen: Maybe[tuple[Card, ...]]) -> Stack:
             return stack.glance(survey, s.files, s.process, commands, accepted)
 
-        return self._run(STAGES, s.nvml.glance, commands, in_passing)
+        return self._run(STAGES, s.nvml.glance, lambda: NOT_ASKED, commands, in_passing)
 
     def _run(
         self,
         stages: Collection[Stage],
         ask: Callable[[], Maybe[Survey]],
+        binding: amd.Binding,
         commands: Commands,
         software: Callable[[Maybe[Survey], Maybe[tuple[Card, ...]]], Stack],
     ) -> Node:
@@ -74,19 +75,34 @@ class Probing:
         if "kernel_log" in stages:
             beside.append(self._start("kernel_log", lambda: kernel_log.probe(s.files, commands)))
         survey: Maybe[Survey] = NOT_ASKED
+        of_amd: amd.Seen | None = None
 
         def cards() -> Maybe[tuple[Card, ...]]:
-            nonlocal survey
+            nonlocal survey, of_amd
             survey = ask()
-            return nvidia.probe(survey, s.files)
+            found = nvidia.probe(survey, s.files)
+            if amd.is_here(s.files):
+                of_amd = amd.probe(s.files, commands, binding, topology.pci_devices(s.files))
+                found = amd.join_cards(found, of_amd)
+            return found
+
+        def links() -> Topology:
+            found = topology.probe(survey, s.files, seen)
+            return found if of_amd is None else amd.join_topology(found, of_amd, s.files)
+
+        def whole() -> Stack:
+            found = software(survey, seen)
+            if of_amd is None:
+                return found
+            return found.model_copy(update={"driver": amd.join_driver(found.driver, of_amd)})
 
         if "cards" in stages:
             self._stage("cards", cards)
         seen = self._node.cards
         if "topology" in stages:
-            beside.append(self._start("topology", lambda: topology.probe(survey, s.files, seen)))
+            beside.append(self._start("topology", links))
         if "stack" in stages:
-            self._stage("stack", lambda: software(survey, seen))
+            self._stage("stack", whole)
         for thread in beside:
             if thread is not None:
                 thread.join()

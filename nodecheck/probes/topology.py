@@ -39,7 +39,7 @@ _P2P = {
 def probe(survey: Maybe[Survey], files: Files, cards: Maybe[tuple[Card, ...]]) -> Topology:
     """Everything known of the topology; never raises for what the node answers."""
     return Topology(
-        pci_devices=_pci_devices(files),
+        pci_devices=pci_devices(files),
         nvml_count=survey if isinstance(survey, Absent) else number(survey.get("nvmlDeviceGetCount"), 0, 64),
         nvml_seconds=survey if isinstance(survey, Absent) else survey.seconds,
         excluded=survey if isinstance(survey, Absent) else _excluded(survey),
@@ -54,11 +54,22 @@ def probe(survey: Maybe[Survey], files: Files, cards: Maybe[tuple[Card, ...]]) -
 # The PCI bus
 
 
-def _pci_devices(files: Files) -> Maybe[tuple[PciDevice, ...]]:
+def pci_devices(files: Files) -> Maybe[tuple[PciDevice, ...]]:
+    """Cards and NVSwitches. AMD's graphics beside cards, as CPUs have them built in, are no cards but displays."""
     addresses = files.list(_PCI)
     if isinstance(addresses, Absent):
         return addresses
-    return tuple(device for address in addresses if (device := _pci_device(files, address)))
+    found = [device for address in addresses if (device := _pci_device(files, address))]
+    if any(device.kind == "card" and not _may_be_built_in(device) for device in found):
+        found = [
+            device.model_copy(update={"kind": "display"}) if _may_be_built_in(device) else device
+            for device in found
+        ]
+    return tuple(found)
+
+
+def _may_be_built_in(device: PciDevice) -> bool:
+    return device.pci_class.startswith("0300") and device.pci_id.startswith("1002:")
 
 
 def _pci_device(files: Files, address: str) -> PciDevice | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nodecheck.sources.amdsmi import Amdsmi
 from nodecheck.sources.channel import Channel, Json, Recorded, Recorder
 from nodecheck.sources.commands import Commands
 from nodecheck.sources.files import Files
@@ -14,6 +15,7 @@ from nodecheck.sources.workers import OnProgress, Workers
 
 __all__ = [
     "NAMES",
+    "Amdsmi",
     "Commands",
     "Files",
     "Interpreter",
@@ -25,7 +27,7 @@ __all__ = [
     "recorders",
 ]
 
-NAMES = ("files", "process", "commands", "nvml", "interpreter", "workers")
+NAMES = ("files", "process", "commands", "nvml", "amdsmi", "interpreter", "workers")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Sources:
     process: Process
     commands: Commands
     nvml: Nvml
+    amdsmi: Amdsmi
     interpreter: Interpreter
     workers: Workers
 
@@ -47,6 +50,7 @@ class Sources:
             process=Process(channels["process"]),
             commands=Commands(channels["commands"]),
             nvml=Nvml(channels["nvml"]),
+            amdsmi=Amdsmi(channels["amdsmi"]),
             interpreter=Interpreter(channels["interpreter"]),
             workers=Workers(channels["workers"]),
         )
@@ -62,13 +66,14 @@ def live_channels(python: str | None = None, on_progress: OnProgress | None = No
 
     `python` is the renter's interpreter, if it was named; `on_progress` hears how the workers get on.
     """
-    from nodecheck.sources import commands, files, interpreter, nvml, process, workers
+    from nodecheck.sources import amdsmi, commands, files, interpreter, nvml, process, workers
 
     return {
         "files": files.live(),
         "process": process.live(),
         "commands": commands.live(),
         "nvml": nvml.live(),
+        "amdsmi": amdsmi.live(),
         "interpreter": interpreter.live(python),
         "workers": workers.live(on_progress),
     }

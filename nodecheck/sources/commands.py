@@ -22,12 +22,29 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "nvcc": ("nvcc", "--version"),
     "fabric_manager": ("nv-fabricmanager", "--version"),
     "ldconfig": ("ldconfig", "-p"),
+    "amd_smi_version": ("amd-smi", "version", "--json"),
+    "amd_smi_list": ("amd-smi", "list", "--json"),
+    "amd_smi_static": ("amd-smi", "static", "--json"),
+    "amd_smi_metric": ("amd-smi", "metric", "--json"),
+    "amd_smi_firmware": ("amd-smi", "firmware", "--json"),
+    "amd_smi_topology": ("amd-smi", "topology", "--json"),
+    "amd_smi_xgmi": ("amd-smi", "xgmi", "--json"),
+    "amd_smi_bad_pages": ("amd-smi", "bad-pages", "--json"),
+    "amd_smi_process": ("amd-smi", "process", "--json"),
+    "amd_smi_partition": ("amd-smi", "partition", "--json"),
+    "rocm_smi": ("rocm-smi", "-a", "--json"),
 }
 """Name → argv. All of them only read."""
+
+_OF_ROCM = ("amd-smi", "rocm-smi")
+_ROCM_FOLDERS = ("/opt/rocm/bin",)
+"""Where ROCm's programs are, which its packages do not put on PATH."""
 
 DEADLINE_SECONDS = 5.0
 JOURNAL_DEADLINE_SECONDS = 10.0
 """A journal on a slow disk needs longer than the others."""
+AMD_SMI_DEADLINE_SECONDS = 20.0
+"""amd-smi is a program in Python that asks each card hundreds of things; more than 5 s is a driver in trouble."""
 
 
 class Commands:
@@ -80,6 +97,8 @@ def live() -> Live:
 def _answer(name: str) -> Answer:
     program, *arguments = ALLOWED[name]
     seconds = JOURNAL_DEADLINE_SECONDS if name == "journal" else DEADLINE_SECONDS
+    if program in _OF_ROCM:
+        seconds = AMD_SMI_DEADLINE_SECONDS
     began = time.monotonic()
     # A dead network mount on PATH holds up even the look at what is there.
     found = within(seconds, partial(find, program))
@@ -103,6 +122,8 @@ def _answer(name: str) -> Answer:
 def find(program: str) -> Maybe[str]:
     """Where the program is. What lies in the folder we were started in is none of the machine's programs."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if program in _OF_ROCM:
+        folders += _ROCM_FOLDERS
     path = os.pathsep.join(folder for folder in folders if os.path.isabs(folder))  # noqa: PTH117
     if found := shutil.which(program, path=path):
         return found

@@ -44,7 +44,7 @@ MAX_DEPTH = 64
 MAX_DIGITS = 40
 
 _MEMBERS = (MANIFEST, *(f"{name}.json" for name in NAMES))
-_LATER = ("workers.json",)
+_LATER = ("workers.json", "amdsmi.json")
 """Members that recordings did not have from the beginning: there nothing of the kind was asked."""
 _AGAIN = "take it again with `nodecheck capture`"
 

@@ -67,6 +67,7 @@ class FakeNode:
             "process": _Answers(self.process),
             "commands": _Answers(self.commands),
             "nvml": self.driver(description),
+            "amdsmi": _Answers({}),
             "interpreter": _Answers(self.interpreter),
             "workers": self.crew or _Answers({}),
         }

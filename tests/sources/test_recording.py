@@ -42,6 +42,7 @@ ANSWERS: dict[str, dict[str, Json]] = {
     },
     "commands": {"dmesg": {"value": {"returncode": 1, "stdout": "", "stderr": "no", "seconds": 0.25}}},
     "nvml": {"survey": {"value": {"nvmlDeviceGetName(0)": "NVIDIA H200", "nvmlDeviceGetCount_v2()": 1}}},
+    "amdsmi": {"survey": {"value": {"amdsmi_get_gpu_device_bdf(0)": {"value": "0000:0c:00.0"}}}},
     "interpreter": {"chosen": {"value": {"path": "/opt/venv/bin/python3", "others": []}}},
     "workers": {
         'context {"cards": ["cpu0"]}': {"value": {"answers": {"cpu0": {"rows": []}}, "seconds": 0.5}}
@@ -152,18 +153,22 @@ def test_a_folder_with_the_same_files_reads_the_same(tmp_path: Path) -> None:
     assert load(tmp_path).answers == ANSWERS
 
 
-def test_a_recording_from_before_there_were_workers_reads_as_one_that_asked_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["workers", "amdsmi"])
+def test_a_recording_from_before_there_was_a_source_reads_as_one_that_asked_none_of_it(
+    name: str, tmp_path: Path
+) -> None:
     files = members(ANSWERS, keep_identity=True, taken_at=TAKEN_AT)
     manifest = json.loads(files[MANIFEST])
-    del files["workers.json"], manifest["members"]["workers.json"]
+    del files[f"{name}.json"], manifest["members"][f"{name}.json"]
     files[MANIFEST] = json.dumps(manifest).encode()
     folder = tmp_path / "node"
     folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    for member, content in files.items():
+        (folder / member).write_bytes(content)
     for path in (pack(tmp_path / "old.tar.gz", files), folder):
-        assert load(path).answers == {**ANSWERS, "workers": {}}
-        asked = Sources.recorded(load(path).answers).workers.run("context", ["cpu0"], {})
+        assert load(path).answers == {**ANSWERS, name: {}}
+        sources = Sources.recorded(load(path).answers)
+        asked = sources.amdsmi.survey() if name == "amdsmi" else sources.workers.run("context", ["cpu0"], {})
         assert isinstance(asked, Absent)
         assert asked.why is Why.not_asked
 
