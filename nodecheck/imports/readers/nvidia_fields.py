@@ -147,6 +147,16 @@ def pci_id(text: str) -> str | None:
     return f"{match[2]}:{match[1]}".lower() if match else None
 
 
+def card_id(text: str) -> Maybe[str] | None:
+    """The same, of one of NVIDIA's cards."""
+    said = pci_id(text)
+    if said is None or said.startswith("10de:"):
+        return said
+    return Absent(
+        why=Why.failed, detail=f"{text} is none of NVIDIA's ids: whoever passed this on has changed it"
+    )
+
+
 def uuid(text: str) -> Any:
     match = re.match(r"(?:GPU|MIG)-[0-9A-Fa-f-]{8,64}$", text)
     if match is None:
@@ -185,7 +195,7 @@ def _of_power(*names: str) -> tuple[str, ...]:
 FIELDS: dict[type[Any], dict[str, tuple[Read, tuple[str, ...]]]] = {
     Identity: {
         "name": (word, ("product_name", "product name", "name", "gpu_name")),
-        "pci_id": (pci_id, ("pci/pci_device_id", "pci/device id", "pci.device_id")),
+        "pci_id": (card_id, ("pci/pci_device_id", "pci/device id", "pci.device_id")),
         "pci_subsystem": (pci_id, ("pci/pci_sub_system_id", "pci/sub system id", "pci.sub_device_id")),
         "serial": (word, ("serial", "serial number", "gpu_serial")),
         "board_part": (word, ("board_part_number", "board part number")),

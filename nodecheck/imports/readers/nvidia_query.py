@@ -223,6 +223,8 @@ def _read_csv(section: Section) -> Piece:
         cards.append(card(row, CSV.name, int(str(index)) if numbered else place))
     first = rows[0] if rows else Answers(())
     count = value(first, lambda text: int(text) if re.match(r"\d{1,4}$", text) else None, "count")
+    if count == NOT_ASKED:
+        count = Absent(why=Why.failed, detail="the output does not say how many cards there are")
     return Piece(
         cards=tuple(cards) if cards else NOT_ASKED,
         topology=Topology(nvml_count=count),

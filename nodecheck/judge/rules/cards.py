@@ -207,7 +207,15 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     if isinstance(node.cards, Absent):
         yield unknown(NODE, node.cards, **promised)
         return
-    seen = len(node.cards)
+    shown, listed = len(node.cards), _listed(node, node.cards)
+    if isinstance(listed, Absent) and shown <= profile.count:
+        yield unknown(NODE, listed, **promised)
+        return
+    seen = shown if isinstance(listed, Absent) else listed
+    if seen == profile.count and shown != seen:
+        detail = f"The driver lists {seen} cards, and {shown} can be read."
+        yield Outcome(Status.unknown, detail=detail, observed=shown, **promised)
+        return
     if seen == profile.count:
         yield passed(f"{seen} of {profile.count}.", observed=seen, **promised)
         return
@@ -218,6 +226,14 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
         detail += f"; the PCI bus shows {on_bus}: a card is lost to the driver, or hidden from this container"
         cause = Cause.faulty
     yield fail(f"{detail}.", observed=seen, cause=cause, **promised)
+
+
+def _listed(node: Node, cards: tuple[Card, ...]) -> Maybe[int]:
+    """How many cards the driver lists: what is read of them may be less, out of an output that was cut short."""
+    counted = node.topology if isinstance(node.topology, Absent) else node.topology.nvml_count
+    if isinstance(counted, Absent):
+        return counted if counted.why is Why.failed else len(cards)
+    return counted
 
 
 @rule(
@@ -248,8 +264,12 @@ def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield unknown(NODE, node.cards)
         return
     topology, stack = node.topology, node.stack
+    listed = _listed(node, node.cards)
+    if isinstance(listed, Absent):
+        yield unknown(NODE, listed)
+        return
     counts: dict[str, Maybe[int]] = {
-        "NVML": len(node.cards),
+        "NVML": listed,
         "PCI bus": _pci_count(node, profile),
         "kernel driver": _length(topology, lambda t: t.driver_cards),
         "device files": _length(topology, lambda t: t.device_files),
@@ -260,7 +280,6 @@ def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
     if len(seen) == 1:
         yield Outcome(Status.unknown, detail=f"Nothing to compare NVML's count with: {told}.", observed=told)
         return
-    listed = len(node.cards)
     below = max(seen.get("PCI bus", 0), seen.get("kernel driver", 0))
     if below > listed and listed < profile.count:
         yield fail(f"A card is lost to the driver, or hidden: {told}.", observed=told)

@@ -687,7 +687,10 @@ def adapters(node: Node, profile: Profile) -> Iterator[Outcome]:
     observed = ", ".join(_port(port) for port in ports) or "none"
     infiniband = [port for port in ports if port.link_layer == "InfiniBand"]
     down = [port for port in infiniband if known(port.state) and port.state != "ACTIVE"]
-    unseen = [port.state for port in infiniband if isinstance(port.state, Absent)]
+    unseen = [
+        *(port.link_layer for port in ports if isinstance(port.link_layer, Absent)),
+        *(port.state for port in infiniband if isinstance(port.state, Absent)),
+    ]
     if down and len(down) < len(infiniband):
         names = ", ".join(f"{port.name}/{port.port}" for port in down)
         yield warn(

@@ -37,6 +37,9 @@ def missing(*positions: int, of: str = "h200x4") -> tuple[Any, ...]:
     return tuple(card for i, card in enumerate(cards) if i not in positions)
 
 
+CUT_SHORT = Absent(why=Why.failed, detail="the table is cut short or damaged before its end")
+
+
 def environment(**variables: str) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(variables.items()))
 
@@ -86,16 +89,36 @@ CASES = [
     Case("cards.count", {}, PASS),
     Case("cards.count", {}, PASS, board=8),
     Case(
-        "cards.count", {"cards": missing(2)}, FAIL, cause=Cause.faulty, says="lost to the driver, or hidden"
+        "cards.count",
+        {"cards": missing(2), "topology.nvml_count": 3},
+        FAIL,
+        cause=Cause.faulty,
+        says="lost to the driver, or hidden",
     ),
     Case(
         "cards.count",
-        {"cards": missing(2), "topology.pci_devices": UNASKED},
+        {"cards": missing(2), "topology.nvml_count": 3, "topology.pci_devices": UNASKED},
         FAIL,
         cause=Cause.not_as_rented,
         says="lists 3, the profile has 4",
     ),
-    Case("cards.count", {"cards": healthy("h200x8").known_cards}, FAIL, says="lists 8"),
+    Case(
+        "cards.count",
+        {"cards": healthy("h200x8").known_cards, "topology.nvml_count": 8},
+        FAIL,
+        says="lists 8",
+    ),
+    # Out of an output that shows a part of the cards, or was cut short.
+    Case("cards.count", {"cards": missing(2)}, UNKNOWN, says="lists 4 cards, and 3 can be read"),
+    Case("cards.count", {"cards": missing(2), "topology.nvml_count": CUT_SHORT}, UNKNOWN, says="cut short"),
+    Case("cards.count", {"topology.nvml_count": CUT_SHORT}, UNKNOWN),
+    Case("cards.count", {"topology.nvml_count": 5}, FAIL, says="lists 5"),
+    Case(
+        "cards.count",
+        {"cards": healthy("h200x8").known_cards, "topology.nvml_count": CUT_SHORT},
+        FAIL,
+        says="lists 8",
+    ),
     Case("cards.count", {"cards": UNASKED}, UNKNOWN),
     Case("cards.count", {}, SKIPPED, profile="cpu"),
     Case("cards.count", {"cards": UNASKED}, SKIPPED, profile="cpu"),
@@ -116,7 +139,14 @@ CASES = [
     Case("cards.count.agreement", {}, WARN, view="vm", board=5, owner=Owner.provider, says="PCI bus 5"),
     Case("cards.count.agreement", {}, PASS, view="container"),
     Case("cards.count.agreement", {"topology.pci_devices": ()}, PASS),
-    Case("cards.count.agreement", {"cards": missing(0)}, FAIL, cause=Cause.faulty, says="lost"),
+    Case(
+        "cards.count.agreement",
+        {"cards": missing(0), "topology.nvml_count": 3},
+        FAIL,
+        cause=Cause.faulty,
+        says="lost",
+    ),
+    Case("cards.count.agreement", {"cards": missing(0), "topology.nvml_count": CUT_SHORT}, UNKNOWN),
     Case("cards.count.agreement", {"stack.torch.device_count": 3}, FAIL, owner=Owner.renter),
     Case(
         "cards.count.agreement",

@@ -216,6 +216,7 @@ CASES = [
     ),
     Case("topology.adapters", {"topology.adapters": (port("mlx5_0", "DOWN"),)}, PASS, says="down 2 times"),
     Case("topology.adapters", {"topology.adapters.1.state": DENIED}, UNKNOWN, says="Not seen"),
+    Case("topology.adapters", {"topology.adapters.1.link_layer": UNASKED}, UNKNOWN),
     Case("topology.adapters", {"topology.adapters": DENIED}, UNKNOWN),
     Case("topology.pci.aer", {}, PASS),
     Case("topology.pci.aer", {"topology.pci_devices.*.aer_uncorrected": 1}, WARN, count=4),
