@@ -81,9 +81,9 @@ def accept(
     if profile is not None:
         load_profile(profile)  # a profile that cannot be used ends the run before anything is asked
     with ends_like_ctrl_c():
-        run = Run(recording, python, level, report_folder=report_dir)
+        run = Run(recording, python, level, force=force, report_folder=report_dir)
         with live.display(quiet=quiet) as notice:
-            node = run.look(profile, notice, budget_seconds=time_budget, force=force)
+            node = run.look(profile, notice, budget_seconds=time_budget)
         with undisturbed():
             chosen, judgement = judge_node(node, profile, waivers)
             report = document.build(

@@ -38,8 +38,8 @@ def capture(
         recording.check_place(path)
     except recording.RecordingError as error:
         raise Stop(Exit.cannot_write, str(error)) from None
-    run = Run(None, python, level)
-    run.measure(run.probe(), budget_seconds=time_budget, force=force)
+    run = Run(None, python, level, force=force)
+    run.measure(run.probe(), budget_seconds=time_budget)
     run.close()
     try:
         with undisturbed():

@@ -40,14 +40,13 @@ def measure(
     strange = [stage for stage in stages or () if stage not in STAGES]
     if strange:
         raise Stop(Exit.usage, f"no such stage: {', '.join(strange)}; there are {', '.join(STAGES)}")
-    run = Run(recording, python, level)
+    run = Run(recording, python, level, force=force)
     with live.display(quiet=quiet) as notice:
         node = run.probe(notice, stages=("host", "cards", "topology", "stack"))
         node = run.measure(
             node,
             stages=cast("list[StageName]", stages) if stages else None,
             budget_seconds=time_budget,
-            force=force,
         )
         run.close()
     found = node.measurements

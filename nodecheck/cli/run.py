@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import choose_profile
-from nodecheck.facts import Absent, Level, Node
+from nodecheck.facts import Absent, Card, Level, Node
 from nodecheck.probes import STAGES, Probing, Stage
 from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
@@ -41,12 +41,14 @@ class Run:
         python: Path | None,
         level: Level | None = "quick",
         *,
+        force: bool = False,
         report_folder: Path = Path("reports"),
     ) -> None:
         """Without a level: `standard`, or what was recorded. Raises `Stop` for a recording that cannot be used, and
         for an interpreter that does not exist.
 
-        `report_folder` is where the report is to lie: its disk is measured too.
+        `force` loads cards that somebody else uses; `report_folder` is where the report is to lie: its disk is
+        measured too.
         """
         self.interrupted = False
         self.durations: dict[str, float] = {}
@@ -62,14 +64,18 @@ class Run:
             self.answers = loaded.answers
             self._taken_at = loaded.taken_at
             self._sources = Sources.recorded(loaded.answers)
-            level = level or _recorded_level(loaded.answers)
+            recorded = _recorded_level(loaded.answers)
+            level = level or recorded
+            self._loads = recorded != "quick"
         else:
+            self._loads = level != "quick"
             if python is not None and shutil.which(python) is None:
                 raise Stop(Exit.usage, f"--python {python}: there is no such program")
             channels = recorders(self._live(python, report_folder))
             self.answers = {name: recorder.answers for name, recorder in channels.items()}
             self._sources = Sources.over(dict(channels))
         self.level: Level = level or "standard"
+        self._force = force
         self._notices: list[Callable[[str, Event, Details], None]] = [self._time]
         self._began: dict[str, float] = {}
         self._probing = Probing(self._sources, self.level, self._tell, self._taken_at)
@@ -84,8 +90,9 @@ class Run:
         """Look at the node. Ctrl-C ends it early: what was seen by then is the result, and `interrupted` is set."""
         if notice is not None:
             self._notices.append(notice)
+        start = self._start if self._loads else None
         return _without_secrets(
-            self._until_interrupted(lambda: self._probing.run(stages), self._probing.node)
+            self._until_interrupted(lambda: self._probing.run(stages, start), self._probing.node)
         )
 
     def measure(
@@ -94,7 +101,6 @@ class Run:
         *,
         stages: Collection[StageName] | None = None,
         budget_seconds: float | None = None,
-        force: bool = False,
     ) -> Node:
         """The node with its measurements; as it is at level quick, or where the run was interrupted before."""
         from nodecheck.measure import Measuring
@@ -107,7 +113,7 @@ class Run:
             node,
             self.level,
             budget_seconds=budget_seconds,
-            force=force,
+            force=self._force,
             stages=stages,
             notice=lambda stage, event, seconds=0.0: self._tell(
                 f"{MEASURING}{stage}", event, Details(seconds=seconds)
@@ -122,12 +128,11 @@ class Run:
         notice: Notice | None = None,
         *,
         budget_seconds: float | None = None,
-        force: bool = False,
     ) -> Node:
         """The node with all that its level asks for; what is doubtful against the profile is measured once more."""
         from nodecheck.judge.figures import borderline
 
-        node = self.measure(self.probe(notice), budget_seconds=budget_seconds, force=force)
+        node = self.measure(self.probe(notice), budget_seconds=budget_seconds)
         expected = choose_profile(node, profile)
         measuring = self._measuring
         while measuring is not None and not self.interrupted and (doubtful := borderline(node, expected)):
@@ -141,8 +146,17 @@ class Run:
 
     def close(self) -> None:
         """End the workers."""
-        if self._measuring is not None:
+        if self._loads:
             self._sources.workers.run("end", (), {})
+
+    def _start(self, python: str, cards: tuple[Card, ...]) -> Mapping[str, Json]:
+        """As `probes.stack.Start`."""
+        from nodecheck.measure import start
+
+        answers = start(self._sources.workers, python, cards, force=self._force)
+        if self.interrupted:
+            raise KeyboardInterrupt  # nobody waits any more: nothing else is to be begun
+        return answers
 
     def _live(self, python: Path | None, report_folder: Path) -> dict[str, Channel]:
         from nodecheck.sources.here import Here

@@ -14,6 +14,9 @@ StageName = Literal[
     "context", "memory", "hbm", "gemm", "agreement", "host", "pairs", "collectives", "storage"
 ]
 
+MOST_TRIES = 3
+"""How often a figure is measured in all, where it lies within its own spread of a limit."""
+
 
 class Conditions(Fact):
     """What a figure was measured at; what does not apply is None."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from nodecheck.facts import Absent, Level, Node, Why
 from nodecheck.facts.measurements import (
+    MOST_TRIES,
     Check,
     Figure,
     Measurements,
@@ -15,12 +17,12 @@ from nodecheck.facts.measurements import (
     StageRun,
     Transport,
 )
-from nodecheck.measure import reading
+from nodecheck.measure import reading, starting
 from nodecheck.measure.plan import (
     STAGES,
-    START_DEADLINE_SECONDS,
     START_SECONDS,
     Step,
+    among,
     applies,
     fit,
     gives,
@@ -31,10 +33,11 @@ from nodecheck.measure.plan import (
 from nodecheck.measure.targets import environment, targets
 from nodecheck.measure.transport import transport
 from nodecheck.sources.channel import Json
+from nodecheck.sources.deadline import beside
 from nodecheck.sources.workers import Workers
 
-MOST_TRIES = 3
-"""How often a figure is measured in all, where it lies within its own spread of a limit."""
+FRESH_WORKERS = 2
+"""How many more a worker that ends at one pair of cards is replaced by, for the pairs that are left."""
 
 NO_TRANSPORT = "how the data went could not be read from the library's log"
 MOST_NOTES = 40
@@ -194,17 +197,13 @@ class Measuring:
     # The workers.
 
     def _start(self) -> None:
-        arguments: dict[str, Json] = {
-            "python": self._python,
-            "cpus": {target.key: target.cpus for target in self._loaded},
-            "environment": self._environment,
-            "deadline_seconds": START_DEADLINE_SECONDS,
-        }
+        arguments = starting.request(self._python, self._loaded, self._environment)
         keys = tuple(target.key for target in self._loaded)
         # What follows needs every worker, whether or not the stage itself was asked for.
         step = Step("context", "context", keys, typical_seconds=START_SECONDS)
         self._notice(START, "started")
         said = self._ask("start", keys, arguments)
+        self._seconds += said.seconds
         self._started = True
         for key in keys:
             if key in said.answers:
@@ -228,7 +227,6 @@ class Measuring:
             }
             return _Said({}, dict.fromkeys(cards, error), {}, 0.0)
         seconds = max(reading.number(said.get("seconds")) or 0.0, 0.0)
-        self._seconds += seconds
         answers = {
             card: answer
             for card, answer in reading.mapping(said.get("answers")).items()
@@ -241,40 +239,79 @@ class Measuring:
     # Stages.
 
     def _stage(self, stage: StageName) -> None:
-        """The steps of one stage, which is the next."""
+        """The steps of one stage, which is the next, and what runs beside it."""
+        aside = [(step, self._aside(step)) for step in self._waiting if step.beside == stage]
         self._notice(stage, "started")
-        done = True
+        began, done = self._seconds, True
         while self._waiting and self._waiting[0].stage == stage:
             done = self._step(self._waiting[0]) and done
             self._waiting.pop(0)
         if stage == "agreement":
             done = self._siblings() and done
         self._notice(stage, "done" if done else "failed")
+        for step, (asked, said) in aside:
+            done = asked is not None and said is not None and self._take(asked, said.result())
+            if said is not None:
+                # What it took longer than the stage that it ran beside.
+                self._seconds = max(self._seconds, began + said.result().seconds)
+            self._waiting.remove(step)
+            self._notice(step.stage, "done" if done else "failed")
+
+    def _aside(self, step: Step) -> tuple[Step | None, Future[_Said] | None]:
+        """Begin a step, and go on."""
+        self._notice(step.stage, "started")
+        asked = self._prepared(step)
+        return asked, None if asked is None else beside(lambda: self._put(asked))
 
     def _step(self, step: Step) -> bool:
         """Ask, and take down what is answered; whether everything went well."""
+        asked = self._prepared(step)
+        if asked is None:
+            return False
+        done = not any(card in self._lost for card in step.subject)
+        for _ in range(1 + FRESH_WORKERS):
+            said = self._put(asked)
+            self._seconds += said.seconds
+            done = self._take(asked, said) and done
+            fatal = _fatal(asked, said)
+            left = tuple(pair for pair in asked.pairs if pair != fatal)
+            if fatal is None or not left:
+                break
+            asked = among(asked, left)
+        else:
+            self._skip(
+                asked.stage, asked.subject, f"the worker ended at {1 + FRESH_WORKERS} pairs before them"
+            )
+        return done
+
+    def _prepared(self, step: Step) -> Step | None:
+        """The step for the cards that there still are; None where it cannot be made."""
         lost = tuple(card for card in step.subject if card in self._lost)
         for card in () if step.group else lost:
             self._skip(step.stage, (card,), self._lost[card])
         if lost and step.group:
             why = dict.fromkeys(self._lost[card] for card in lost)
             self._skip(step.stage, step.subject, f"{', '.join(lost)}: {'; '.join(why)}")
-            return False
-        asked = without(step, tuple(self._lost), [target.key for target in self._loaded])
-        if asked is None:
-            return False
-        arguments = {**asked.arguments, "deadline_seconds": asked.deadline_seconds}
-        said = self._ask(asked.request, asked.cards, arguments)
-        if asked.group:
-            return self._group(asked, said).status == "done"
-        runs = [self._card(asked, card, said) for card in asked.cards]
-        return not lost and all(run.status == "done" for run in runs)
+            return None
+        return without(step, tuple(self._lost), [target.key for target in self._loaded])
+
+    def _put(self, step: Step) -> _Said:
+        return self._ask(
+            step.request, step.cards, {**step.arguments, "deadline_seconds": step.deadline_seconds}
+        )
+
+    def _take(self, step: Step, said: _Said) -> bool:
+        """Take down what was answered; whether everything went well."""
+        if step.group:
+            return self._group(step, said).status == "done"
+        runs = [self._card(step, card, said) for card in step.cards]
+        return all(run.status == "done" for run in runs)
 
     def _card(self, step: Step, card: str, said: _Said) -> StageRun:
         subject = step.subject if step.stage == "storage" or step.pairs else (card,)
         if card not in said.answers:
-            run = self._failed(step, subject, said.errors.get(card), said.seconds)
-            if run.status == "timed_out":
+            run = self._failed(step, _fatal(step, said) or subject, said.errors.get(card), said.seconds)
+            if run.status == "timed_out" and not step.pairs:
                 self._lost[card] = f"its worker hung in stage {step.stage}"
             return run
         answer = said.answers[card]
@@ -356,6 +393,14 @@ class _Said:
 
 
 _NOT_ASKED = "not asked"
+
+
+def _fatal(step: Step, said: _Said) -> tuple[str, str] | None:
+    """The pair of cards that a worker was at when it ended, if it did; what it had measured by then went with it."""
+    if not step.pairs or step.cards[0] in said.answers:
+        return None
+    at = reading.text(reading.mapping(said.errors.get(step.cards[0])).get("step"), 200)
+    return next((pair for pair in step.pairs if at == " to ".join(pair)), None)
 
 
 class _Taken:

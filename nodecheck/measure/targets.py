@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nodecheck.facts import Absent, Card, Node, known, or_none
+from nodecheck.facts.card import BUSY_BYTES, BUSY_PERCENT
 
 MIB = 1024**2
-BUSY_BYTES = 512 * MIB
-"""As the rule `cards.memory.in_use` has it: less than one CUDA context takes on a data-centre card."""
-BUSY_PERCENT = 10
-"""A display server stays below; a job does not."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +33,40 @@ def targets(node: Node, *, force: bool = False) -> tuple[Target, ...]:
     trouble = _no_torch(node)
     if node.known_cards:
         return tuple(
-            Target(
-                key=card.key,
-                cpus=or_none(card.cpu_affinity) or "",
-                model=or_none(card.identity.name) or "",
-                numa_node=_numa_node(card),
-                memory_bytes=or_none(card.memory.total_bytes),
-                obstacle=trouble or _obstacle(node, card, force),
-            )
+            _target(card, trouble or _lost(card) or _context(node, card.key) or _in_use(card, force))
             for card in node.known_cards
         )
     trouble = trouble or _hidden_cards(node) or _context(node, "cpu")
     return tuple(Target(key=f"cpu{rank}", model="cpu", obstacle=trouble) for rank in range(_cpu_ranks(node)))
 
 
+def idle(cards: Iterable[Card], *, force: bool = False) -> tuple[Target, ...]:
+    """Those of `cards` that may be loaded, as far as they themselves tell."""
+    return tuple(_target(card, "") for card in cards if not (_lost(card) or _in_use(card, force)))
+
+
+def _target(card: Card, obstacle: str) -> Target:
+    return Target(
+        key=card.key,
+        cpus=or_none(card.cpu_affinity) or "",
+        model=or_none(card.identity.name) or "",
+        numa_node=_numa_node(card),
+        memory_bytes=or_none(card.memory.total_bytes),
+        obstacle=obstacle,
+    )
+
+
 def _cpu_ranks(node: Node) -> int:
     """Two ranks, which make a group; four where there are CPUs for them."""
+    return 4 if cpus(node) >= 4 else 2
+
+
+def cpus(node: Node) -> float:
+    """CPUs that this process may use; 0 where that is not known."""
     if isinstance(node.host, Absent):
-        return 2
-    cpus, quota = or_none(node.host.cpu.affinity), or_none(node.host.cpu.quota_cpus)
-    enough = cpus is not None and cpus >= 4 and (not isinstance(quota, float) or quota >= 4)
-    return 4 if enough else 2
+        return 0.0
+    affinity, quota = or_none(node.host.cpu.affinity), or_none(node.host.cpu.quota_cpus)
+    return min(affinity or 0, quota if isinstance(quota, float) else math.inf)
 
 
 def environment(node: Node, loaded: tuple[Target, ...]) -> dict[str, str]:
@@ -93,10 +104,12 @@ def _hidden_cards(node: Node) -> str:
     return f"{count} cards are there and cannot be listed ({why})" if count else ""
 
 
-def _obstacle(node: Node, card: Card, force: bool) -> str:
-    if card.usable is False:
-        return "the driver does not hand it out"
-    return _context(node, card.key) or ("" if force else "; ".join(_users(card)))
+def _lost(card: Card) -> str:
+    return "the driver does not hand it out" if card.usable is False else ""
+
+
+def _in_use(card: Card, force: bool) -> str:
+    return "" if force else "; ".join(_users(card))
 
 
 def _context(node: Node, key: str) -> str:

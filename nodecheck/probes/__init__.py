@@ -38,12 +38,15 @@ class Probing:
             taken_at=taken_at or datetime.now(timezone.utc), tool_version=__version__, level=level
         )
 
-    def run(self, stages: Collection[Stage] = STAGES) -> Node:
-        """The stages to their ends; one that breaks leaves `failed` with the reason, and the others go on."""
+    def run(self, stages: Collection[Stage] = STAGES, start: stack.Start | None = None) -> Node:
+        """The stages to their ends; one that breaks leaves `failed` with the reason, and the others go on.
+
+        With `start` workers are started as soon as the cards are known; without, nothing stays on a card.
+        """
         s = self._sources
 
         def whole(survey: Maybe[Survey], seen: Maybe[tuple[Card, ...]]) -> Stack:
-            return stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen)
+            return stack.probe(survey, s.files, s.process, s.commands, s.interpreter, seen, start)
 
         return self._run(stages, s.nvml.survey, s.amdsmi.survey, s.commands, whole)
 

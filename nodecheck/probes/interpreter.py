@@ -24,6 +24,11 @@ class Said:
     def __init__(self, answer: Maybe[dict[str, Json]]) -> None:
         self._answer = answer
 
+    @classmethod
+    def of_worker(cls, told: Json) -> Said:
+        """Of a worker that lives on: that it answered at all stands for its end."""
+        return cls({**told, "returncode": 0, "cut_off": ""} if isinstance(told, dict) else {})
+
     def _part(self, name: str) -> dict[str, Json]:
         part = None if isinstance(self._answer, Absent) else self._answer.get(name)
         return part if isinstance(part, dict) else {}

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Literal, TypeVar
 
 from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Why, known, or_none
-from nodecheck.facts.stack import Driver, Interpreter, Library, Toolkit, Torch
+from nodecheck.facts.stack import ContextTest, Driver, Interpreter, Library, Toolkit, Torch
 from nodecheck.probes import interpreter as said_by
 from nodecheck.probes.interpreter import Said
 from nodecheck.sources import interpreter as renter
@@ -39,7 +39,9 @@ T = TypeVar("T")
 
 _UNVERSIONED = Absent(why=Why.not_present, detail="the file's name holds no version")
 
-_Test = Future[Maybe[dict[str, Json]]]
+Start = Callable[[str, tuple[Card, ...]], Mapping[str, Json]]
+"""Starts workers that are to stay, in the interpreter at this path, on those of the cards that may be loaded; what
+each answered, by the card's key."""
 
 
 def probe(
@@ -49,13 +51,17 @@ def probe(
     commands: Commands,
     interpreter: renter.Interpreter,
     cards: Maybe[tuple[Card, ...]],
+    start: Start | None = None,
 ) -> Stack:
-    """The whole stack; the contexts of all cards are tried side by side with the questions to torch."""
+    """The whole stack; the contexts of all cards are tried side by side with the questions to torch.
+
+    With `start` workers try them, where they can, and what they say of a card is its test.
+    """
     environment = process.environment()
     variables = or_none(environment) or {}
     chosen = interpreter.chosen()
     describing = beside(interpreter.describe)
-    tests = _start_contexts(interpreter, or_none(cards) or (), variables, describing)
+    tests = _start_contexts(interpreter, or_none(cards) or (), variables, describing, start)
 
     # While torch is being imported:
     toolkits = _toolkits(files, commands, variables)
@@ -73,8 +79,7 @@ def probe(
         other_torches=chosen if isinstance(chosen, Absent) else said_by.texts(chosen.get("others")),
         cuda_init=said_by.cuda_init(said),
         contexts=tuple(
-            said_by.context(card, test if isinstance(test, Absent) else Said(test.result()))
-            for card, test in tests
+            said_by.context(card, test) if isinstance(test, Absent) else test.result() for card, test in tests
         ),
         nccl_libraries=_libraries(files, reachable, _NCCL_FILES) or _nothing(cache),
         driver_libraries=_libraries(files, reachable, _DRIVER_FILES) or _nothing(cache),
@@ -160,28 +165,58 @@ def _start_contexts(
     interpreter: renter.Interpreter,
     cards: tuple[Card, ...],
     variables: Mapping[str, str],
-    describing: _Test,
-) -> list[tuple[str, _Test | Absent]]:
+    describing: Future[Maybe[dict[str, Json]]],
+    start: Start | None,
+) -> list[tuple[str, Future[ContextTest] | Absent]]:
     """A test for each card, started or set aside; one of the CPU where there is no card.
 
     A card that the renter's own CUDA_VISIBLE_DEVICES hides is left alone.
     """
     if not cards:
-        return [("cpu", beside(lambda: interpreter.context("cpu")))]
+        return [("cpu", beside(lambda: _alone(interpreter, "cpu")))]
     variable = variables.get("CUDA_VISIBLE_DEVICES")
     # Torch's own list takes as long as an import of torch: waited for only where something may be hidden.
     visible = () if variable is None else _torch_uuids(Said(describing.result()))
 
-    def test(card: Card) -> _Test | Absent:
-        uuid = card.uuid
-        if isinstance(uuid, Absent):
-            return Absent(why=Why.not_asked, detail=f"its UUID is not known ({uuid})")
-        hidden = None if variable is None else _hidden(uuid, len(cards), variable, visible)
-        if hidden is not None:
-            return Absent(why=Why.not_asked, detail=hidden)
-        return beside(lambda: interpreter.context(uuid))
+    def obstacle(card: Card) -> Absent | None:
+        if isinstance(card.uuid, Absent):
+            return Absent(why=Why.not_asked, detail=f"its UUID is not known ({card.uuid})")
+        hidden = None if variable is None else _hidden(card.uuid, len(cards), variable, visible)
+        return None if hidden is None else Absent(why=Why.not_asked, detail=hidden)
 
-    return [(card.key, test(card)) for card in cards]
+    obstacles = {card.key: obstacle(card) for card in cards}
+    workers = _start_workers(interpreter, [card for card in cards if obstacles[card.key] is None], start)
+
+    def test(key: str) -> Future[ContextTest] | Absent:
+        return obstacles[key] or beside(lambda: _by_worker(workers, key) or _alone(interpreter, key))
+
+    return [(card.key, test(card.key)) for card in cards]
+
+
+def _start_workers(
+    interpreter: renter.Interpreter, cards: list[Card], start: Start | None
+) -> Future[Mapping[str, Json]] | None:
+    chosen = interpreter.chosen()
+    if start is None or not cards or isinstance(chosen, Absent):
+        return None
+    return beside(lambda: start(_interpreter(chosen).path, tuple(cards)))
+
+
+def _by_worker(workers: Future[Mapping[str, Json]] | None, card: str) -> ContextTest | None:
+    """What the card's worker found; None where it has no say.
+
+    That is so where it did not start: it sees every card, and one of the others may be at fault.
+    """
+    answer = None if workers is None else workers.result().get(card)
+    if not isinstance(answer, dict):
+        return None
+    test = said_by.context(card, Said.of_worker(answer.get("context")))
+    return None if isinstance(test.ok, Absent) else test
+
+
+def _alone(interpreter: renter.Interpreter, card: str) -> ContextTest:
+    """By a process of its own, which sees this card alone."""
+    return said_by.context(card, Said(interpreter.context(card)))
 
 
 def _torch_uuids(said: Said) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from nodecheck.sources.files import Files
 from nodecheck.sources.interpreter import Interpreter
 from nodecheck.sources.nvml import Nvml
 from nodecheck.sources.process import Process
-from nodecheck.sources.workers import OnProgress, Workers
+from nodecheck.sources.workers import OnProgress, Replayed, Workers
 
 __all__ = [
     "NAMES",
@@ -58,7 +58,8 @@ class Sources:
     @classmethod
     def recorded(cls, recording: dict[str, dict[str, Json]]) -> Sources:
         """Sources that answer from a recording: question → encoded answer, for each source's name."""
-        return cls.over({name: Recorded(recording.get(name, {})) for name in NAMES})
+        channels: dict[str, Channel] = {name: Recorded(recording.get(name, {})) for name in NAMES}
+        return cls.over({**channels, "workers": Replayed(recording.get("workers", {}))})
 
 
 def live_channels(python: str | None = None, on_progress: OnProgress | None = None) -> dict[str, Channel]:

@@ -3,6 +3,9 @@
 A worker that errs, hangs or dies is ended, and started anew for the next stage that wants its card: after an error a
 CUDA context may be of no more use, nor is a group that not all have left. Where a worker cannot even start, its card
 is asked nothing more.
+
+Two stages have processes of their own beside the worker (`_APART`): one that needs no card, and one in which NCCL is
+to tell everything, which it decides once in a process.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,6 +51,39 @@ MOST_SAMPLES = 2000
 TAIL_BYTES = 4000
 """How much of the end of the log goes with an error."""
 
+TOLD_CHARACTERS = 400_000
+"""Of a log that is an answer: NCCL 2.28 writes some 100 KB a rank."""
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What a process is for."""
+
+    name: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Set beside those that the request sets."""
+    starts: bool = True
+    """It imports torch and makes a context first."""
+    log: bool = False
+    """What it prints is its answer, or a part of it."""
+
+
+_MEASURES = _Role()
+_APART = {
+    "storage": _Role("storage", starts=False),
+    "transport": _Role(
+        "transport",
+        {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,TUNING,NET,P2P,SHM",
+            # Not stdout: NCCL does not flush it, and a crash would lose its last words.
+            "NCCL_DEBUG_FILE": "/proc/self/fd/2",
+        },
+        log=True,
+    ),
+}
+"""By stage."""
+
 _STACKS_SECONDS = 1.0
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
 
@@ -62,10 +99,15 @@ def end_all() -> None:
 class _Hand:
     """A worker, and the request that it has; `crew.changed` guards what stands here."""
 
-    def __init__(self, crew: Crew, card: str, argv: list[str], variables: dict[str, str]) -> None:
+    def __init__(
+        self, crew: Crew, card: str, role: _Role, argv: list[str], variables: dict[str, str]
+    ) -> None:
         """Raises what `Companion` raises."""
         self.card = card
+        self.role = role
         self.variables = variables
+        self.started = False
+        """It was asked to start."""
         self._crew = crew
         self._request = 0
         self._mark = 0
@@ -184,7 +226,10 @@ class Crew:
         self._environment: dict[str, dict[str, str]] = {}
         """and what is set for it beside the renter's own environment."""
         self._start_seconds = DEADLINE_SECONDS
-        self._hands: dict[str, _Hand] = {}
+        self._begun: tuple[str, Answer] | None = None
+        """The last `start`, and what came of it."""
+        self._hands: dict[tuple[str, str], _Hand] = {}
+        """By card and role."""
         self._samplers: dict[str, _Sampler] = {}
         self._refused: dict[str, Json] = {}
         """Why a card's worker could not start."""
@@ -211,7 +256,9 @@ class Crew:
                 self.end()
                 return {"answers": {}, "errors": {}, "seconds": 0.0, "samples": {}}
             if stage == "start":
-                return self._begin(asked, deadline_seconds)
+                if self._begun is None or self._begun[0] != question:
+                    self._begun = (question, self._begin(asked, deadline_seconds))
+                return self._begun[1]
             return self._run(stage, asked, deadline_seconds, log)
         except BaseException:  # interrupted
             self.end()
@@ -221,6 +268,7 @@ class Crew:
         """End all workers and samplers; waits for them for a moment, and leaves behind what does not end."""
         self._over = self._over or for_good
         hands, samplers = list(self._hands.values()), list(self._samplers.values())
+        self._begun = None
         self._hands.clear()
         self._samplers.clear()
         _dismiss([*(hand.companion for hand in hands), *(sampler.companion for sampler in samplers)])
@@ -238,16 +286,24 @@ class Crew:
                 "cards": cards,
                 "cpus": cpus.get(card) if isinstance(cpus, dict) else None,
             }
-            hidden = card.startswith("cpu")
             self._environment[card] = {
-                **(_HIDDEN if hidden else {"CUDA_VISIBLE_DEVICES": ",".join(map(_device, cards))}),
+                **(_HIDDEN if _on_cpu(card) else {"CUDA_VISIBLE_DEVICES": ",".join(map(_device, cards))}),
                 **own["environment"],
             }
             self._python = str(own.get("python", ""))
         began = time.monotonic()
         for uuid in {_device(card) for card in asked if card.startswith("GPU-")}:
             self._sample(uuid)
-        return self._whole(self._raise_hands({card: {} for card in asked}), began, log=False)
+        on_cards = [card for card in asked if _named(card)]
+        if len(on_cards) > 1 and not self._over:
+            self._prepare(_APART["transport"], on_cards)
+        return self._whole(self._raise_hands(_MEASURES, {card: {} for card in asked}), began)
+
+    def _prepare(self, role: _Role, cards: Iterable[str]) -> None:
+        """Have torch imported where a group will want it, while nothing is measured yet; no context is made."""
+        for card in cards:
+            with contextlib.suppress(OSError, RuntimeError):  # it shows when the stage wants it
+                self._hand(role, card, {}).ask("import", {}, None)
 
     def _sample(self, uuid: str) -> None:
         # Without a process or a thread to be had there are no samples.
@@ -258,64 +314,81 @@ class Crew:
     def _run(
         self, stage: str, asked: dict[str, dict[str, Json]], deadline_seconds: float, log: bool
     ) -> Answer:
+        role = (
+            _MEASURES if any(map(_on_cpu, asked)) and stage == "transport" else _APART.get(stage, _MEASURES)
+        )
         variables = {card: own.pop("environment") for card, own in asked.items()}
         together = any("rank" in own for own in asked.values())
-        started = self._raise_hands(variables)
+        started = self._raise_hands(role, variables)
         began = time.monotonic()
         results = {card: result for card, result in started.items() if "error" in result}
         if results and together:
             missing = ", ".join(results)
             for card in asked.keys() - results.keys():
                 results[card] = _error("left_alone", f"not begun, since {missing} could not take part")
-            return self._whole(results, began, log)
-        for uuid in {_device(card) for card in asked} & self._samplers.keys():
+            return self._whole(results, began)
+        sampled = {_device(card) for card in asked} & self._samplers.keys() if role.starts else set()
+        for uuid in sampled:
             self._samplers[uuid].begin()
-        hands = [self._hands[card] for card in asked if card not in results]
+        hands = [self._hands[card, role.name] for card in asked if card not in results]
         way = {"address": "127.0.0.1", "port": _free_port()} if together else {}
         for hand in hands:
             hand.ask(stage, {**way, **asked[hand.card]}, self._on_progress)
         results.update(self._wait(hands, deadline_seconds, together))
-        return self._whole(results, began, log)
+        return self._whole(results, began, sampled, role if log or role.log else None)
 
-    def _raise_hands(self, variables: Mapping[str, dict[str, str]]) -> dict[str, dict[str, Json]]:
-        """Have a worker on each card, with these variables beside the renter's own; what became of each."""
+    def _raise_hands(
+        self, role: _Role, variables: Mapping[str, dict[str, str]]
+    ) -> dict[str, dict[str, Json]]:
+        """Have a process in this role for each card, with these variables beside the renter's own; what became of
+        each."""
         results: dict[str, dict[str, Json]] = {}
         fresh: list[_Hand] = []
         stale = [
             hand
             for card, extra in variables.items()
-            if (hand := self._hands.get(card)) is not None
-            and (not hand.alive or hand.variables != {**self._environment[card], **extra})
+            if (hand := self._hands.get((card, role.name))) is not None
+            and (not hand.alive or hand.variables != self._variables(role, card, extra))
         ]
         self._drop(stale)
         for card, extra in variables.items():
-            if card in self._hands:
-                results[card] = {"answer": {}}
-            elif card in self._refused:
+            if card in self._refused:
                 results[card] = {"error": self._refused[card]}
             elif card not in self._start:
                 results[card] = _error("not_started", "no worker was started for this card")
             elif self._over:
                 results[card] = _error("not_started", "interrupted")
-            elif not (card.startswith("cpu") or _device(card).startswith(("GPU-", "MIG-"))):
+            elif not (_on_cpu(card) or _named(card)):
                 self._refused[card] = _error("not_started", "its UUID is not known")["error"]
                 results[card] = {"error": self._refused[card]}
             else:
                 try:
-                    own = {**self._environment[card], **extra}
-                    hand = _Hand(self, card, [self._python, str(self._program)], own)
+                    hand = self._hand(role, card, extra)
                 except (OSError, RuntimeError) as error:
                     results[card] = _error("not_started", str(error))
                     continue
-                self._hands[card] = hand
-                fresh.append(hand)
+                results[card] = {"answer": {}}
+                if role.starts and not hand.started:
+                    fresh.append(hand)
         for hand in fresh:
+            hand.started = True
             hand.ask("start", self._start[hand.card], self._on_progress)
         results.update(self._wait(fresh, self._start_seconds, together=False))
-        self._refused.update(
-            {hand.card: results[hand.card]["error"] for hand in fresh if "error" in results[hand.card]}
-        )
+        if role is _MEASURES:
+            self._refused.update(
+                {hand.card: results[hand.card]["error"] for hand in fresh if "error" in results[hand.card]}
+            )
         return results
+
+    def _hand(self, role: _Role, card: str, extra: Mapping[str, str]) -> _Hand:
+        """The card's process in this role; a new one where there is none. Raises what `Companion` raises."""
+        if (card, role.name) not in self._hands:
+            argv = [self._python, str(self._program)]
+            self._hands[card, role.name] = _Hand(self, card, role, argv, self._variables(role, card, extra))
+        return self._hands[card, role.name]
+
+    def _variables(self, role: _Role, card: str, extra: Mapping[str, str]) -> dict[str, str]:
+        return {**self._environment[card], **extra, **role.variables}
 
     def _wait(self, hands: list[_Hand], seconds: float, together: bool) -> dict[str, dict[str, Json]]:
         """What the open requests come to, by card. Workers without an answer are ended, and those that erred."""
@@ -346,16 +419,24 @@ class Crew:
     def _drop(self, hands: Iterable[_Hand]) -> None:
         hands = list(hands)
         for hand in hands:
-            if self._hands.get(hand.card) is hand:
-                del self._hands[hand.card]
+            if self._hands.get((hand.card, hand.role.name)) is hand:
+                del self._hands[hand.card, hand.role.name]
         _dismiss([hand.companion for hand in hands])
 
-    def _whole(self, results: Mapping[str, dict[str, Json]], began: float, log: bool) -> Answer:
+    def _whole(
+        self,
+        results: Mapping[str, dict[str, Json]],
+        began: float,
+        sampled: Collection[str] = (),
+        telling: _Role | None = None,
+    ) -> Answer:
+        """The answer to a question: with samples of the devices `sampled`, and the logs of processes in role
+        `telling`."""
         answers = {card: result["answer"] for card, result in results.items() if "answer" in result}
-        if log:
+        if telling is not None:
             for card in answers:
-                if card in self._hands:
-                    answers[card]["log"] = self._hands[card].log(LOG_BYTES)
+                if (card, telling.name) in self._hands:
+                    answers[card]["log"] = _both_ends(self._hands[card, telling.name].log(LOG_BYTES))
         return {
             "answers": answers,
             "errors": {card: result["error"] for card, result in results.items() if "error" in result},
@@ -363,7 +444,7 @@ class Crew:
             "samples": {
                 card: self._samplers[_device(card)].since(began)
                 for card in results
-                if _device(card) in self._samplers
+                if _device(card) in sampled and _device(card) in self._samplers
             },
         }
 
@@ -373,8 +454,23 @@ def _device(card: str) -> str:
     return card.partition("#")[0]
 
 
+def _on_cpu(card: str) -> bool:
+    return card.startswith("cpu")
+
+
+def _named(card: str) -> bool:
+    """Whether it is a card by its UUID, which CUDA_VISIBLE_DEVICES takes."""
+    return card.startswith(("GPU-", "MIG-"))
+
+
 def _error(kind: str, message: str) -> dict[str, dict[str, Json]]:
     return {"error": {"type": kind, "message": message}}
+
+
+def _both_ends(log: str) -> str:
+    """Of a long one: its start names versions and ways, its end algorithms."""
+    half = TOLD_CHARACTERS // 2
+    return log if len(log) <= 2 * half else f"{log[:half]}\n…\n{log[-half:]}"
 
 
 def _texts(variables: Json) -> dict[str, str]:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 
 from nodecheck.facts import Absent, Maybe, Why
-from nodecheck.sources.channel import Channel, Json, Live
+from nodecheck.sources.channel import Answer, Channel, Json, Live, Recorded
 from nodecheck.sources.crew import Crew, OnProgress, end_all
 
-__all__ = ["OnProgress", "Workers", "end_all", "live"]
+__all__ = ["OnProgress", "Replayed", "Workers", "end_all", "live"]
 
 
 class Workers:
@@ -22,7 +22,8 @@ class Workers:
         """Run `stage` on the workers of `cards` (`Card.key`s, or `cpu0`, `cpu1`, …) and wait for the answer.
 
         The first stage is `start`, with `python` (the interpreter's path) and `cpus` (card → `0-31`, those of its
-        NUMA node); the last is `end`, of no cards. Any stage may have `deadline_seconds`, `each` (card → arguments of
+        NUMA node); the last is `end`, of no cards. Whoever asks for the same `start` again is told what came of it:
+        the workers are there, or could not be had. Any stage may have `deadline_seconds`, `each` (card → arguments of
         its own), `environment` (variables beside the renter's own, and beside `start`'s: a worker that has others is
         started anew), and `log` (what the worker printed meanwhile comes with its answer). A stage whose cards have a
         `rank` is one of a group, and is told `address` and `port`. A card's key may end in `#2`, `#3`, …: further
@@ -43,6 +44,28 @@ class Workers:
         if isinstance(answer, (dict, Absent)):
             return answer
         return Absent(why=Why.failed, detail="an answer of another shape")
+
+
+class Replayed:
+    """Recorded answers; a deadline says how long to wait, not what is asked, and was another in another release."""
+
+    def __init__(self, answers: Mapping[str, Json]) -> None:
+        self._recorded = Recorded({_without_deadline(question): kept for question, kept in answers.items()})
+
+    def ask(self, question: str) -> Answer:
+        return self._recorded.ask(_without_deadline(question))
+
+
+def _without_deadline(question: str) -> str:
+    stage, _, text = question.partition(" ")
+    try:
+        asked = json.loads(text)
+    except ValueError:
+        return question
+    if not isinstance(asked, dict):
+        return question
+    asked.pop("deadline_seconds", None)
+    return f"{stage} {json.dumps(asked)}"
 
 
 def live(on_progress: OnProgress | None = None) -> Live:

@@ -131,6 +131,7 @@ def program(folder: Path) -> Path:
     folder.mkdir(parents=True)
     for name, body in STAGES.items():
         (folder / f"stage_{name}.py").write_text(f"def run(worker, arguments):{body}")
+    shutil.copy(PROGRAM.with_name("stack.py"), folder)
     return Path(shutil.copy(PROGRAM, folder))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from nodecheck.facts import Absent, Node, Why
 from nodecheck.facts.measurements import Figure, Measurements, StageRun
 from nodecheck.measure import Measuring
+from nodecheck.measure.plan import Step, fit, needed
 from nodecheck.profile import load
 from nodecheck.sources.channel import Live, Recorded, Recorder
 from nodecheck.sources.workers import Workers
 from tests import healthy
-from tests.fakes.workers import FakeWorkers
+from tests.fakes.workers import SECONDS, FakeWorkers
 from tests.healthy import change
 
 PROFILE = load("h200x4")
@@ -67,8 +69,8 @@ def test_everything_is_measured_and_every_stage_is_done() -> None:
     assert {check.wrong for check in found.checks} == {0}
     siblings = [check for check in found.checks if check.check == "agreement.siblings"]
     assert {check.cards for check in siblings} == {(card,) for card in CARDS}
-    (way,) = found.transports
-    assert way.paths == ("P2P/CUMEM",)
+    assert {(way.name, way.cards) for way in found.transports} == groups
+    assert {way.paths for way in found.transports} == {("P2P/CUMEM",)}
     assert (CARDS[0], CARDS[1], True) in found.accesses
     assert found.dropped == ()
 
@@ -203,13 +205,62 @@ def test_a_rank_that_hangs_in_a_collective_is_named_with_every_stack() -> None:
 
 def test_a_transport_that_cannot_be_read_costs_no_figure() -> None:
     workers = crew()
-    workers.errors["transport", CARDS[0]] = {"type": "RuntimeError", "message": "the untimed run failed"}
+    for card in CARDS:
+        workers.errors["transport", card] = {"type": "RuntimeError", "message": "the untimed run failed"}
     found = measured(workers)
     run = runs(found, "collectives")[CARDS]
     assert run.status == "done"
     assert "could not be read" in run.detail
     assert found.transports == ()
     assert figure(found, "all_reduce.busbw", *CARDS, size_bytes=8 * 1024**3, dtype="bfloat16").median > 300
+
+
+def test_disks_are_measured_while_matrix_products_are() -> None:
+    """Each waits for the other to begin, and both are what they are alone."""
+    began = {"gemm": threading.Event(), "storage": threading.Event()}
+    workers = crew()
+
+    def ask(question: str) -> Any:
+        stage = question.partition(" ")[0]
+        if stage in began:
+            began[stage].set()
+            assert all(event.wait(10) for event in began.values())
+        return workers.ask(question)
+
+    found = Measuring(Workers(Live(ask)), NODE, "standard").run()
+    assert runs(found, "storage")[()].status == runs(found, "gemm")[CARDS[:1]].status == "done"
+    alone = measured(crew(), change(NODE, "host.cpu.affinity", 4))  # too few CPUs for both
+    assert set(alone.figures) == set(found.figures)
+    assert alone.seconds - found.seconds == pytest.approx(SECONDS["gemm"])  # of the two the shorter
+    assert measured(crew(), stages=["storage"]).figures
+
+
+def test_a_pair_that_ends_its_worker_costs_no_other_pair() -> None:
+    workers = crew()
+    fatal = [(CARDS[1], CARDS[2])]
+
+    def ask(question: str) -> Any:
+        stage, _, text = question.partition(" ")
+        asked = json.loads(text)
+        died = [pair for pair in fatal if stage == "pairs" and list(pair) in asked["pairs"]]
+        if not died:
+            return workers.ask(question)
+        error = {"type": "died", "message": "ended by SIGSEGV", "step": " to ".join(died[0])}
+        return {"answers": {}, "errors": {asked["cards"][0]: error}, "seconds": 1.0, "samples": {}}
+
+    found = Measuring(Workers(Live(ask)), NODE, "standard").run()
+    one_way = {figure.cards for figure in found.figures if figure.measure == "pairs.one_way"}
+    assert one_way == {(a, b) for a in CARDS for b in CARDS if a != b} - set(fatal)
+    failed = {cards: run for cards, run in runs(found, "pairs").items() if run.status == "failed"}
+    assert failed.keys() == set(fatal)
+    assert "SIGSEGV" in failed[fatal[0]].detail
+    assert runs(found, "collectives")[CARDS].status == "done"
+    # A node on which every pair ends it is given up, and every card is named.
+    fatal[:] = [(a, b) for a in CARDS for b in CARDS if a != b]
+    found = Measuring(Workers(Live(ask)), NODE, "standard", stages=["pairs"]).run()
+    assert not found.figures
+    assert "ended at 3 pairs" in "".join(run.detail for run in found.stages)
+    assert {card for run in found.stages for card in run.cards} == set(CARDS)
 
 
 def test_the_odd_card_is_named() -> None:
@@ -248,7 +299,7 @@ def test_wrong_data_is_counted_once_for_the_group() -> None:
     ("seconds", "gone", "kept"),
     [
         (1000.0, (), {"storage", "agreement", "hbm"}),
-        (58.0, ("storage",), {"agreement", "collectives", "pairs", "hbm"}),
+        (51.5, ("storage",), {"agreement", "collectives", "pairs", "hbm"}),
         (20.0, ("storage", "agreement", "collectives of sub-groups", "transport"), {"hbm", "gemm"}),
         (1.0, ("storage", "agreement"), {"context"}),
     ],
@@ -264,6 +315,19 @@ def test_a_budget_drops_stages_in_the_stated_order(
     assert kept <= done
     if "storage" in gone:
         assert "time budget" in runs(found, "storage")[()].detail
+
+
+def test_what_costs_nothing_is_left_out_last() -> None:
+    gemm = Step("gemm", "gemm", CARDS, typical_seconds=3.0)
+    steps = [
+        gemm,
+        Step("agreement", "agreement", CARDS, typical_seconds=2.0),
+        Step("storage", "storage", CARDS[:1], typical_seconds=2.5, beside="gemm"),
+    ]
+    assert needed(steps) == 5.0
+    assert fit(steps, 4.0)[1] == ("agreement",)
+    assert fit(steps, 2.6)[1] == ("agreement", "gemm")
+    assert fit(steps, 1.0) == ((), ("agreement", "gemm", "storage"))
 
 
 def test_a_slow_node_drops_more_than_was_planned() -> None:

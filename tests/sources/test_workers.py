@@ -330,7 +330,7 @@ def test_a_flood_is_kept_within_bounds(tmp_path: Path) -> None:
     flood = "import os\nfor _ in range(300): os.write(1, b'x' * 65535 + b'\\n')\n"
     team = Team(tmp_path, fake.torch(tmp_path / "made up", flood))
     team.start(["cpu0"])
-    hand = team.crew._hands["cpu0"]
+    hand = team.crew._hands["cpu0", ""]
     assert hand.companion.log.total > 19_000_000
     assert len(hand.companion.log._kept) <= 2 * 2**21
     team.crew.end()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nodecheck.facts import Absent, Host, Maybe, Node, Why, known
+from nodecheck.facts.card import BUSY_BYTES, BUSY_PERCENT
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Look,
@@ -22,14 +23,10 @@ from nodecheck.judge.rule import (
 from nodecheck.profile import Profile
 
 MIB = 1024**2
-BUSY_BYTES = 512 * MIB
-"""Less than one CUDA context takes on a data-centre card (527 MiB on an H200 with driver 580); what an idle
-driver keeps for itself is not counted in `used_bytes`."""
 RESERVED_BYTES = 2048 * MIB
 RESERVED_SHARE = 0.02
 """The driver keeps 66 to 869 MiB on the cards that could be looked at (0.4 % of an H200, 616 MiB; of a 40 GB A100
 1.3 %), whatever their size: the larger of the two is more than twice that."""
-BUSY_PERCENT = 10
 CLOCK_STEP_MHZ = 15
 """Clocks come in steps of 15 MHz: less than one step apart is the same clock."""
 REPLAYS_PER_MINUTE = 8

@@ -1,6 +1,7 @@
 """Runs in the renter's interpreter: which torch is here, what it sees, and whether it can use a card.
 
-Stand-alone: Python >= 3.8, the standard library and torch (>= 2.0) alone; started by its path as
+Stand-alone: Python >= 3.8, the standard library and torch (>= 2.0) alone. A worker that measures tries its card with
+the functions below as it starts (`worker.py`); by itself this is started by its path as
 
     python stack.py find|describe|context|cpu DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
 
@@ -20,10 +21,9 @@ of the step, and after DUMP_AFTER_SECONDS the stacks on stderr.
 
 import sys
 
-if not getattr(sys.flags, "safe_path", False):
-    del sys.path[
-        0
-    ]  # this script's folder: the renter's programs do not see it, so neither may the renter's torch
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
+    # This script's folder: the renter's programs do not see it, so neither may the renter's torch.
+    del sys.path[0]
 
 import ctypes
 import faulthandler
@@ -51,8 +51,8 @@ OF_INTEREST = re.compile(
 """Libraries worth naming when they are found in the process."""
 
 
-class Answers:
-    """The pipe to the parent."""
+class Pipe:
+    """The way to the parent."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -64,6 +64,13 @@ class Answers:
         with self._lock:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
+
+
+class Answers:
+    """What is found, line by line."""
+
+    def __init__(self, say: Callable[[Dict[str, Any]], None]) -> None:
+        self.say = say
 
     def step(self, name: str) -> None:
         self.say({"step": name})
@@ -366,11 +373,14 @@ def cpu(answers: Answers) -> None:
 
 
 def kernel(answers: Answers, device: str) -> None:
-    """A sum of integers, whose result is exactly known."""
     answers.step("import")
     torch, _ = import_torch(answers)
-    if torch is None:
-        return
+    if torch is not None:
+        add_up(answers, torch, device)
+
+
+def add_up(answers: Answers, torch: Any, device: Any) -> None:
+    """A sum of integers on `device`, whose result is exactly known."""
     answers.step("kernel")
     try:
         began = time.perf_counter()
@@ -381,7 +391,7 @@ def kernel(answers: Answers, device: str) -> None:
         answers.error("sum", described(error))
         return
     answers.value("sum", {"got": total, "expected": ELEMENTS * (ELEMENTS - 1) // 2})
-    if device != "cpu":
+    if str(device) != "cpu":
         answers.ask("free_bytes", lambda: int(torch.cuda.mem_get_info(0)[0]))
     answers.step("done")
 
@@ -412,7 +422,7 @@ def main() -> None:
     mode, dump_after, descriptor = sys.argv[1:4]
     faulthandler.enable(file=2)
     faulthandler.dump_traceback_later(float(dump_after), file=2)
-    answers = Answers(int(descriptor))
+    answers = Answers(Pipe(int(descriptor)).say)
     {"find": find, "describe": describe, "context": context, "cpu": cpu}[mode](answers)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -13,6 +13,7 @@ All ranks decide alike, from figures that they agreed on: how many iterations, a
 """
 
 import time
+from statistics import median
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -63,7 +64,7 @@ FULL_SIZES = tuple(2**i for i in range(3, 35))
 FULL_STATED_SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB, 8 * GIB)
 
 WARMUPS, ITERATIONS = 5, 20
-HUGE_BYTES, HUGE_ITERATIONS = 4 * GIB, 10
+HUGE_BYTES, HUGE_WARMUPS, HUGE_ITERATIONS = 4 * GIB, 2, 10
 """A call of this size takes ten milliseconds and more, and repeats well."""
 
 RUN_SECONDS = {"cpu": 0.5, "cuda": 3.0, "hip": 3.0}
@@ -400,7 +401,6 @@ def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
     runs        instead of those: a list of {"collective", "size_bytes", "dtype", "in_place", "iterations", "warmups"}
     seconds     what one run's timed loop may take
     deadline_seconds    the stage's: no run is begun after the first half of it
-    announce    each run once and untimed, its name in the log before it (see `announced`)
 
     Rows, each with one value an iteration, of this rank: `<collective>.busbw` and `.algbw` (GB/s) and `.latency` (us);
     a row's `loop` is the same by the host's clock around the whole loop, as nccl-tests has it. `send_recv.rank`
@@ -413,8 +413,6 @@ def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
         if "runs" in arguments
         else planned(worker.backend, group.world, arguments)
     )
-    if arguments.get("announce"):
-        return announced(group, runs)
     measured = Measured(
         group,
         float(arguments.get("seconds", RUN_SECONDS[worker.backend])),
@@ -452,8 +450,8 @@ def planned(backend: str, ranks: int, arguments: Dict[str, Any]) -> Iterator[Run
             for in_place in PLACEMENTS[collective]:
                 for count in dict.fromkeys(counts):
                     huge = size_of(collective, count, ITEM_BYTES[dtype], ranks) >= HUGE_BYTES
-                    iterations = HUGE_ITERATIONS if huge else ITERATIONS
-                    yield Run(collective, count, dtype, in_place, iterations, WARMUPS)
+                    iterations, warmups = (HUGE_ITERATIONS, HUGE_WARMUPS) if huge else (ITERATIONS, WARMUPS)
+                    yield Run(collective, count, dtype, in_place, iterations, warmups)
 
 
 def sizes(backend: str, collective: str, full: bool, whole: bool) -> Tuple[int, ...]:
@@ -609,49 +607,3 @@ def lacks(error: BaseException) -> bool:
 def busbw(one: Run, ranks: int, seconds: float) -> float:
     """GB/s."""
     return algbw(one.size_bytes(ranks), seconds) * busbw_factor(one.collective, ranks)
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-MARK = "nodecheck runs "
-"""Before each announced call, in the log: NCCL up to 2.21 does not say which collective its algorithm is for, and
-its own sizes are of one rank's share in some versions and of the whole in others."""
-
-
-ANNOUNCED_SECONDS = 3.0
-"""A call that would take longer is not announced: over sockets 8 GiB would take half a minute."""
-ANNOUNCED_PACE_BYTES = 16 * MIB
-"""The first calls open the connections, and say nothing about the pace."""
-
-
-def announced(group: Group, runs: Sequence[Run]) -> Dict[str, Any]:
-    """Each run once and untimed, its name in the log before it; left out is what does not fit or would take long.
-
-    With NCCL_DEBUG=INFO from the worker's start NCCL's own words then say how it carries each. Not beside the timed
-    runs: with the subsystem TUNING it writes a line a call.
-    """
-    free = group.free_bytes()
-    pace, made = 0.0, 0  # seconds a byte, by the fastest call
-    for one in runs:
-        size = one.size_bytes(group.world)
-        if group.world < 2 or (free is not None and one.needed_bytes(group.world) > free):
-            continue
-        if pace * size > ANNOUNCED_SECONDS:
-            continue
-        exchange = Exchange(group, one)
-        exchange.input.zero_()
-        group.align()
-        group.synchronize()
-        print("%s%s %d %s" % (MARK, one.collective, size, one.dtype), flush=True)
-        began = time.perf_counter()
-        exchange.launch()
-        group.synchronize()
-        took = group.agree(time.perf_counter() - began)
-        if size >= ANNOUNCED_PACE_BYTES:
-            pace = min(pace or took / size, took / size)
-        made += 1
-    return {"rows": [], "checks": [], "announced": made}

@@ -29,7 +29,7 @@ def run(worker: Any, _arguments: Dict[str, Any]) -> Dict[str, Any]:
         "element %d: expected %d, read %d" % (i, int(expected[i].item()), int(made[i].item()))
         for i in differs[:5].tolist()
     ]
-    kernel = started["kernel"]
+    kernel = started["context"]["items"]["sum"]
     if kernel["got"] != kernel["expected"]:
         wrong += 1
         examples.append("first sum: expected %(expected)d, got %(got)d" % kernel)

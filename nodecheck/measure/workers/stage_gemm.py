@@ -31,8 +31,9 @@ BURST = 10
 LEAST_BURST = 3
 BURST_SECONDS = 0.015
 CPU_BURST_SECONDS = 0.06
-REST = 10
-"""The pause after a burst, in lengths of the burst: the card then draws a tenth of its power on average."""
+REST = 4
+"""The pause after a burst, in lengths of the burst: on average the card then draws less than a third of what its
+power limit allows, and what the limit remembers of a burst (it comes in after some 25 ms) is gone before the next."""
 
 LONGEST_REST_SECONDS = 0.2
 LONGEST_WINDOW_SECONDS = 1.0

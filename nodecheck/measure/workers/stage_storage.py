@@ -13,6 +13,9 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+NEEDS_TORCH = False
+"""It may run in a worker that was never started."""
+
 FILE_BYTES = {"standard": 256 * 2**20, "full": 4 * 2**30}
 PATIENCE_SECONDS = {"standard": 0.5, "full": 10.0}
 """For each way of reading or writing in sequence: on a slow disk less of the file is used."""

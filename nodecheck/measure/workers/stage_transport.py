@@ -1,21 +1,15 @@
 """Stage `transport`: how NCCL (or RCCL) carries this group's data, in its own words.
 
 NCCL reads NCCL_DEBUG once in a process, and with TUNING it writes a line a call, which would lie in the timed loops of
-small messages. So each rank starts a short-lived process of its own (`import torch` and a context: some seconds), in
-which everything of the renter's environment stands but what NCCL says and where to; it runs each collective once,
-untimed. Its log is the answer; `nodecheck/measure/transport.py` reads it.
+small messages. So this stage has a process of its own on each card, which NCCL is told to tell everything in
+(`nodecheck/sources/crew.py`), with everything else as the renter has it. It runs each collective once, untimed. What it
+prints is the answer; `nodecheck/measure/transport.py` reads it.
 """
 
-import json
-import os
-import subprocess
-import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Sequence
 
 MIB, GIB = 2**20, 2**30
-
-SUBSYSTEMS = "INIT,ENV,GRAPH,TUNING,NET,P2P,SHM"
 
 RUNS = (
     ("all_reduce", (MIB, 16 * MIB, 256 * MIB, GIB, 8 * GIB)),
@@ -27,126 +21,62 @@ RUNS = (
     ("send_recv", (GIB,)),
 )
 
-MOST_CHARACTERS = 400_000
-"""Of a log: with 8 ranks and 32 channels a rank writes some 100 KB."""
-TAIL_CHARACTERS = 1500
+MARK = "nodecheck runs "
+"""Before each announced call, in the log: NCCL up to 2.21 does not say which collective its algorithm is for, and
+its own sizes are of one rank's share in some versions and of the whole in others."""
 
-SECONDS = 60.0
-READ_BYTES = 65536
-LOOK_SECONDS = 0.02
-
-OWN = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+ANNOUNCED_SECONDS = 3.0
+"""A call that would take longer is not announced: over sockets 8 GiB would take half a minute."""
+ANNOUNCED_PACE_BYTES = 16 * MIB
+"""The first calls open the connections, and say nothing about the pace."""
 
 
 def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
-    """`arguments`: `rank`, `world`, `address`, `port` as for `Worker.join`; `timeout` (seconds, also of the whole) and
-    `runs` as stage `collectives` has them. Answers `log` (empty for gloo, which writes none), `backend` (`nccl`, also
-    for RCCL, or `gloo`) and `version`, as torch gives it.
+    """`arguments`: what `Worker.join` takes, and `group` and `runs` as stage `collectives` has them.
 
-    Raises RuntimeError with the end of the log where the run fails, and where it takes longer than `timeout`.
+    Answers `backend` (`nccl`, also for RCCL, or `gloo`, which writes no log and is not run), `version`, as torch gives
+    it, and `announced`, how many calls were made. Raises what torch raises.
     """
     answer = {"rows": [], "checks": [], "log": "", "backend": "gloo", "version": []}  # type: Dict[str, Any]
     if worker.backend == "cpu":
         return answer
-    worker.step("untimed collectives with NCCL's log")
-    worker.torch.cuda.empty_cache()
-    seconds = float(arguments.get("timeout", SECONDS))
+    worker.step("join the group")
+    collectives = worker.beside("stage_collectives")
+    whole = arguments.get("group", "all") == "all"
     runs = arguments.get("runs") or [
-        {"collective": collective, "size_bytes": size} for collective, sizes in RUNS for size in sizes
+        {"collective": collective, "size_bytes": size}
+        for collective, sizes in (RUNS if whole else (("all_reduce", collectives.GROUP_SIZES),))
+        for size in sizes
     ]
-    asked = {"announce": True, "runs": runs, "timeout": seconds}
-    log = logged(command(asked), environment(arguments), seconds)
-    version = worker.torch.cuda.nccl.version()
-    answer.update(log=shortened(log), backend="nccl", version=list(version))
+    group = collectives.Group(worker, arguments)
+    made = announced(worker, group, list(collectives.asked({"runs": runs}, group.world)))
+    answer.update(backend="nccl", version=list(worker.torch.cuda.nccl.version()), announced=made)
     return answer
 
 
-def command(asked: Dict[str, Any]) -> List[str]:
-    """The worker as a rank that torchrun could have started, and that does not outlive this process."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
-    program = (
-        "import ctypes, runpy, sys\n"
-        "ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\n"  # PR_SET_PDEATHSIG, SIGKILL
-        "sys.argv = sys.argv[1:]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    return [sys.executable, "-c", program, path, "--torchrun", "collectives", json.dumps(asked)]
-
-
-def environment(arguments: Dict[str, Any]) -> Dict[str, str]:
-    """The renter's, but for what NCCL says and where to."""
-    kept = {name: value for name, value in os.environ.items() if name not in OWN}
-    kept.update(
-        NCCL_DEBUG="INFO",
-        NCCL_DEBUG_SUBSYS=SUBSYSTEMS,
-        # Not stdout: NCCL does not flush it, and a crash would lose its last words.
-        NCCL_DEBUG_FILE="/proc/self/fd/2",
-        RANK=str(arguments["rank"]),
-        WORLD_SIZE=str(arguments["world"]),
-        LOCAL_RANK="0",  # the own card is the first of CUDA_VISIBLE_DEVICES
-        LOCAL_WORLD_SIZE="1",
-        MASTER_ADDR=str(arguments["address"]),
-        MASTER_PORT=str(arguments["port"]),
-    )
-    return kept
-
-
-def logged(words: List[str], variables: Dict[str, str], seconds: float) -> str:
-    """Everything a process wrote. Raises RuntimeError where it fails or takes too long; then it is killed, and not
-    waited for: on a dying card it may never end."""
-    reading, writing = os.pipe()
-    try:
-        process = subprocess.Popen(
-            words, env=variables, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    os.set_blocking(reading, False)
-    written = []  # type: List[bytes]
-    deadline = time.monotonic() + seconds
-    ended = False
-    try:
-        while not ended and time.monotonic() < deadline:
-            ended = process.poll() is not None  # asked first: what it wrote at last is still read
-            written.extend(waiting(reading))
-            if not ended:
-                time.sleep(LOOK_SECONDS)
-    finally:
-        if not ended:
-            process.kill()
-        os.close(reading)
-    log = b"".join(written).decode("utf-8", "replace")
-    if not ended:
-        raise RuntimeError("the untimed run took longer than %g s; its log ends: %s" % (seconds, tail(log)))
-    if process.returncode != 0:
-        raise RuntimeError(
-            "the untimed run ended with %d; its log ends: %s" % (process.returncode, tail(log))
-        )
-    return log
-
-
-def waiting(descriptor: int) -> List[bytes]:
-    """What can be read without waiting."""
-    blocks = []  # type: List[bytes]
-    while True:
-        try:
-            block = os.read(descriptor, READ_BYTES)
-        except BlockingIOError:
-            return blocks
-        if not block:
-            return blocks
-        blocks.append(block)
-
-
-def tail(log: str) -> str:
-    return log[-TAIL_CHARACTERS:]
-
-
-def shortened(log: str) -> str:
-    """Both ends of a long log: the start names versions and paths, the end the algorithms."""
-    if len(log) <= MOST_CHARACTERS:
-        return log
-    return log[: MOST_CHARACTERS // 2] + "\n…\n" + log[-MOST_CHARACTERS // 2 :]
+def announced(worker: Any, group: Any, runs: Sequence[Any]) -> int:
+    """Each run once, its name in the log before it; left out is what does not fit or would take long."""
+    collectives = worker.beside("stage_collectives")
+    free = group.free_bytes()
+    pace, made = 0.0, 0  # seconds a byte, by the fastest call
+    for one in runs:
+        size = one.size_bytes(group.world)
+        if group.world < 2 or (free is not None and one.needed_bytes(group.world) > free):
+            continue
+        if pace * size > ANNOUNCED_SECONDS:
+            continue
+        worker.step(one.words(group.world))
+        exchange = collectives.Exchange(group, one)
+        exchange.input.zero_()
+        group.align()
+        group.synchronize()
+        print("%s%s %d %s" % (MARK, one.collective, size, one.dtype), flush=True)
+        began = time.perf_counter()
+        exchange.launch()
+        group.synchronize()
+        took = group.agree(time.perf_counter() - began)
+        if size >= ANNOUNCED_PACE_BYTES:
+            pace = min(pace or took / size, took / size)
+        made += 1
+        del exchange
+    return made

@@ -12,7 +12,7 @@ which prints rank 0's answer as one line of JSON. Over the descriptors go JSON l
 
     {"id": 7, "stage": "hbm", "arguments": {…}}
 
-and answers the other; the first stage of all is `start`:
+and answers the other; the first stage of all is `start`, before which `import` may be asked for what takes longest:
 
     {"id": 7, "step": "copy"}                                        what is being done from here on
     {"id": 7, "progress": {"fraction": 0.4, "figure": "copy 4297 GB/s"}}
@@ -54,7 +54,6 @@ AS_FOUND = "as found"
 PROGRESS_SECONDS = 0.1
 """Between two words of progress: the display needs no more, and the parent's CPU is the renter's."""
 
-KERNEL_ELEMENTS = 2**20
 MESSAGE_CHARACTERS = 2000
 TRACE_CHARACTERS = 4000
 PR_SET_PDEATHSIG = 1
@@ -81,6 +80,8 @@ class Worker:
         """The keys of all cards of the run, the own one first: a card's place is its index as a device."""
         self.started = {}  # type: Dict[str, Any]
         """What `start` answered: seconds of the import, of the context and of the first kernel, and the rest."""
+        self._tried = {"items": {}, "errors": {}, "step": ""}  # type: Dict[str, Any]
+        """How the card was tried, in the shape of `sources.interpreter`'s answers."""
 
     def step(self, name: str) -> None:
         """Say what is being done from here on: the last step is named where the worker dies or hangs."""
@@ -176,23 +177,37 @@ class Worker:
             self._joined = False
             self.torch.distributed.destroy_process_group()
 
-    def start(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
-        """Bind to CPUs, import torch, make a context and run the first kernel; `started` from here on.
+    def load(self) -> Dict[str, Any]:
+        """Import torch. Raises what the import raises."""
+        self.step("import torch")
+        began = time.perf_counter()
+        import torch
 
-        Raises what the import or the card raises.
+        self.torch = torch
+        return {"import_seconds": time.perf_counter() - began, "torch": str(torch.__version__)}
+
+    def start(self, arguments: Dict[str, Any]) -> Dict[str, Any]:
+        """Bind to CPUs, make a context, import torch and run the first kernel; `started` from here on.
+
+        The card is tried exactly as by a process of its own (`stack.py context`), and `context` in the answer has the
+        shape of that one's. Raises what the import raises, and RuntimeError where the card refuses.
         """
         self.card = str(arguments["card"])
         self.cards = [str(card) for card in arguments.get("cards", [self.card])]
         started = {"binding": bind(arguments.get("cpus")), "pid": os.getpid()}  # type: Dict[str, Any]
         started["python"] = "%d.%d.%d" % sys.version_info[:3]
-        self.step("import torch")
-        began = time.perf_counter()
-        import torch
-
-        started["import_seconds"] = time.perf_counter() - began
-        started["torch"] = str(torch.__version__)
-        self.torch = torch
         on_cpu = self.card.startswith("cpu")
+        stack = self.beside("stack")
+        answers = stack.Answers(self._take)
+        began = time.perf_counter()
+        if not on_cpu and not stack.make_context(answers):
+            raise RuntimeError(self._refusal())
+        handed = self._tried["items"].get("device")
+        if handed and self.card.startswith("GPU-") and handed["uuid"] != self.card.partition("#")[0]:
+            raise RuntimeError("CUDA handed out another card, %s" % handed["uuid"])
+        create_seconds = time.perf_counter() - began
+        started.update(self.load())
+        torch = self.torch
         self.backend = "cpu" if on_cpu else ("hip" if getattr(torch.version, "hip", None) else "cuda")
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", 0)
         if not on_cpu:
@@ -200,33 +215,50 @@ class Worker:
             began = time.perf_counter()
             torch.cuda.set_device(0)
             torch.cuda.synchronize()
-            started["create_seconds"] = time.perf_counter() - began
+            started["create_seconds"] = create_seconds + time.perf_counter() - began
             uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
             started["uuid"] = None if uuid is None else "GPU-" + str(uuid)
             started["name"] = torch.cuda.get_device_name(0)
-        self.step("kernel")
-        began = time.perf_counter()
-        # .item() waits for the card; a sum of integers is exactly known.
-        total = int(torch.arange(KERNEL_ELEMENTS, dtype=torch.int64, device=self.device).sum().item())
-        started["kernel_seconds"] = time.perf_counter() - began
-        started["kernel"] = {"got": total, "expected": KERNEL_ELEMENTS * (KERNEL_ELEMENTS - 1) // 2}
+        stack.add_up(answers, torch, self.device)
+        if "sum" in self._tried["errors"]:
+            raise RuntimeError(self._refusal())
+        started["kernel_seconds"] = self._tried["items"]["kernel_seconds"]
+        started["context"] = self._tried
         self.started = started
         return started
+
+    def _take(self, line: Dict[str, Any]) -> None:
+        """A line of `stack.Answers`."""
+        if "step" in line:
+            self._tried["step"] = line["step"]
+            self.step(line["step"])
+        else:
+            self._tried["items" if "value" in line else "errors"][line["item"]] = line.get(
+                "value", line.get("error")
+            )
+
+    def _refusal(self) -> str:
+        """What the card, or torch, said at the last step."""
+        step = self._tried["step"]
+        item = "sum" if step == "kernel" else step
+        told = self._tried["errors"].get(item) or self._tried["items"].get(item) or {}
+        return "%s: %s" % (told.get("name") or told.get("type"), told.get("message"))
 
     def run(self, stage: str, arguments: Dict[str, Any]) -> Dict[str, Any]:
         """One stage, from its file. A group that it joined is left, and memory that it used is given back.
 
         After an exception the group is not left: who leaves a group whose other ranks still wait may wait too.
         """
-        if self.torch is None:
+        module = self.beside("stage_" + stage)
+        if not self.started and getattr(module, "NEEDS_TORCH", True):
             raise RuntimeError("the worker has not been started")
         try:
-            answer = self.beside("stage_" + stage).run(self, arguments)  # type: Dict[str, Any]
+            answer = module.run(self, arguments)  # type: Dict[str, Any]
             self.leave()
             return answer
         finally:
             gc.collect()
-            if self.backend != "cpu":
+            if self.backend in ("cuda", "hip"):
                 self.torch.cuda.empty_cache()
 
 
@@ -330,7 +362,10 @@ def serve(requests_descriptor: int, answers_descriptor: int) -> None:
         try:
             arguments = request.get("arguments", {})
             stage = request["stage"]
-            answer = worker.start(arguments) if stage == "start" else worker.run(stage, arguments)
+            if stage == "import":
+                answer = worker.load()
+            else:
+                answer = worker.start(arguments) if stage == "start" else worker.run(stage, arguments)
             end = {"answer": answer}  # type: Dict[str, Any]
             json.dumps(answer, default=str)  # what cannot be written is the stage's error
         except BaseException as error:  # whatever it is, the parent waits for an answer

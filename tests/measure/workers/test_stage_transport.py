@@ -1,109 +1,156 @@
-"""The short-lived process beside a worker, whose log is read."""
+"""The untimed run, of which the log is read; how the crew gives it a process of its own stands in its tests."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import shutil
 import sys
-import threading
-import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-import nodecheck.measure
-from nodecheck.measure.transport import MARK, read
-from tests.measure.workers.ranks import free_port
+from nodecheck.facts import Absent
+from nodecheck.measure import transport as reader
+from nodecheck.sources.channel import Live
+from nodecheck.sources.crew import PROGRAM, Crew
+from nodecheck.sources.workers import Workers
+from tests.fakes import crew as fake
+from tests.measure.workers.test_stage_collectives import load
+
+stage, collectives = load("stage_transport"), load("stage_collectives")
+MIB, GIB = 2**20, 2**30
 
 
-def load(name: str) -> ModuleType:
-    path = Path(nodecheck.measure.__file__).parent / "workers" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"under_test_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+class Worker:
+    """On a card, for what asks nothing of it."""
+
+    backend = "cuda"
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, name: str) -> None:
+        self.steps.append(name)
+
+    def beside(self, _name: str) -> Any:
+        return collectives
 
 
-stage = load("stage_transport")
-
-
-def python(program: str, seconds: float = 20) -> str:
-    log = stage.logged([sys.executable, "-c", program], dict(os.environ), seconds)
-    assert isinstance(log, str)
-    return log
-
-
-def test_everything_written_is_the_log() -> None:
-    log = python("import sys; print('out', flush=True); sys.stderr.write('err\\n' + 'x' * 300000)")
-    assert log.startswith("out\nerr\n") and len(log) == 300008
-
-
-def test_a_run_that_fails_says_how() -> None:
-    with pytest.raises(RuntimeError, match=r"ended with 3; its log ends: .*last words"):
-        python("print('last words', flush=True); raise SystemExit(3)")
-
-
-def test_a_run_that_hangs_is_killed_and_said() -> None:
-    began = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"longer than 1 s; its log ends: .*before"):
-        python("import time; print('before', flush=True); time.sleep(600)", seconds=1)
-    assert time.monotonic() - began < 10
-
-
-def test_bytes_that_are_no_text_do_not_matter() -> None:
-    assert "�" in python("import os; os.write(1, b'\\xff\\xfe')")
-
-
-def test_the_renters_settings_stay_but_for_the_debugging_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    monkeypatch.setenv("NCCL_DEBUG_FILE", "/tmp/elsewhere.%h.%p")
-    monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    found = stage.environment({"rank": 1, "world": 4, "address": "127.0.0.1", "port": 5})
-    assert found["NCCL_NVLS_ENABLE"] == "0" and found["NCCL_DEBUG"] == "INFO"
-    assert "elsewhere" not in found["NCCL_DEBUG_FILE"]
-    assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_PORT"]) == ("1", "4", "5")
-
-
-def test_a_long_log_keeps_both_ends() -> None:
-    log = stage.shortened("a" * 500_000 + "b" * 500_000)
-    assert len(log) < 401_000 and log[0] == "a" and log[-1] == "b"
-    assert stage.shortened("short") == "short"
+def test_the_mark_is_the_one_that_is_read() -> None:
+    assert stage.MARK == reader.MARK
 
 
 def test_the_cpu_needs_no_run() -> None:
-    class Worker:
-        backend = "cpu"
-
-    answer = stage.run(Worker(), {})
+    worker = Worker()
+    worker.backend = "cpu"
+    answer = stage.run(worker, {})
     assert answer["backend"] == "gloo" and answer["log"] == ""
 
 
-def test_ranks_of_torchrun_announce_each_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The very process that a card's worker starts, here with gloo."""
+@pytest.mark.parametrize(("group", "count"), [("all", 15), ("first half", 3)])
+def test_parts_of_the_cards_run_what_is_measured_of_them(
+    group: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Two:
+        world = 2
+
+    made: list[Any] = []
+
+    def announced(_worker: Any, _group: Any, runs: list[Any]) -> int:
+        made.extend(runs)
+        return len(runs)
+
+    monkeypatch.setattr(collectives, "Group", lambda _worker, _arguments: Two())
+    monkeypatch.setattr(stage, "announced", announced)
+    worker = Worker()
+    worker.torch = type(
+        "torch", (), {"cuda": type("cuda", (), {"nccl": type("nccl", (), {"version": lambda: (2, 28)})})}
+    )  # type: ignore[attr-defined]
+    answer = stage.run(worker, {} if group == "all" else {"group": group})
+    assert answer["announced"] == len(made) == count
+    assert answer["version"] == [2, 28]
+    assert {run.collective for run in made} == (
+        {"all_reduce"} if count == 3 else set(collectives.COLLECTIVES)
+    )
+
+
+def test_an_untimed_run_leaves_out_what_would_take_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Slow:
+        """1 GB/s, as over sockets."""
+
+        world, size = 2, 0
+
+        def free_bytes(self) -> int:
+            return 100 * GIB
+
+        def align(self) -> None:
+            pass
+
+        synchronize = align
+
+        def agree(self, _value: float) -> float:
+            return self.size / 1e9 + 0.001
+
+    class Nothing:
+        def __init__(self, group: Slow, one: Any) -> None:
+            self.input = torch.empty(1)
+            self._group, self._size = group, one.size_bytes(2)
+
+        def launch(self) -> None:
+            self._group.size = self._size
+
+    monkeypatch.setattr(collectives, "Exchange", Nothing)
+    runs = [
+        collectives.Run("all_reduce", size // 2, "bfloat16", True, 1, 1)
+        for size in (MIB, 256 * MIB, GIB, 8 * GIB, 2 * GIB)
+    ]
+    assert stage.announced(Worker(), Slow(), runs) == 4
+    assert [line.split()[-2] for line in capsys.readouterr().out.splitlines()] == [
+        str(size) for size in (MIB, 256 * MIB, GIB, 2 * GIB)
+    ]
+
+
+def test_real_ranks_announce_each_collective(tmp_path: Path) -> None:
+    """With gloo, which writes no log of its own."""
     pytest.importorskip("torch")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    program = fake.program(tmp_path / "workers")
+    for name in ("stage_transport.py", "stage_collectives.py"):
+        shutil.copy(PROGRAM.with_name(name), program.parent)
+    (program.parent / "stage_announce.py").write_text(
+        "def run(worker, arguments):\n"
+        "    collectives = worker.beside('stage_collectives')\n"
+        "    group = collectives.Group(worker, arguments)\n"
+        "    runs = list(collectives.asked(arguments, group.world))\n"
+        "    return {'made': worker.beside('stage_transport').announced(worker, group, runs)}\n"
+    )
+    crew = Crew(program=program)
+    workers, cards = Workers(Live(crew.answer)), ["cpu0", "cpu1"]
+    workers.run("start", cards, {"python": sys.executable, "environment": {"OMP_NUM_THREADS": "1"}})
     runs = [
         {"collective": "all_reduce", "size_bytes": 4096},
         {"collective": "all_to_all", "size_bytes": 65536, "dtype": "float32"},
     ]
-    words = stage.command({"announce": True, "runs": runs, "timeout": 30})
-    port, logs = free_port(), {}
-
-    def rank(number: int) -> None:
-        found: dict[str, Any] = {"rank": number, "world": 2, "address": "127.0.0.1", "port": port}
-        logs[number] = stage.logged(words, stage.environment(found), 60)
-
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert set(logs) == {0, 1}
-    marks = [line for line in logs[0].splitlines() if line.startswith(MARK)]
-    assert marks == [f"{MARK}all_reduce 4096 bfloat16", f"{MARK}all_to_all 65536 float32"]
-    assert '"announced": 2' in logs[0] and read(logs[0]).paths == ()
+    said = workers.run(
+        "announce",
+        cards,
+        {
+            "world": 2,
+            "each": {card: {"rank": rank} for rank, card in enumerate(cards)},
+            "runs": runs,
+            "log": True,
+            "environment": {"OMP_NUM_THREADS": "1"},
+        },
+    )
+    crew.end()
+    assert not isinstance(said, Absent)
+    answer = said["answers"]["cpu0"]
+    assert answer["made"] == 2
+    marks = [line for line in answer["log"].splitlines() if line.startswith(stage.MARK)]
+    assert marks == [
+        f"{stage.MARK}all_reduce 4096 bfloat16",
+        f"{stage.MARK}all_to_all 65536 float32",
+    ]
