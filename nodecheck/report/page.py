@@ -90,7 +90,7 @@ def _text(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
         title = unmarked(block.text)
         yield title
-        yield ("=" if block.level == 1 else "-") * min(len(title), _WIDTH)
+        yield {1: "=", 2: "-"}.get(block.level, "~") * min(len(title), _WIDTH)
     elif isinstance(block, Line):
         yield from _wrapped(unmarked(block.text) if block.ours else plain(block.text), "", "")
     elif isinstance(block, Item):

@@ -83,17 +83,18 @@ def members(
     scrubbed, replaced = scrub(
         copied, keep_identity=keep_identity, scrub_serials=scrub_serials, hosts=hosts, users=users
     )
-    files = {f"{name}.json": _dump(scrubbed[name]) for name in NAMES}
+    told = {"secrets": True, "identity": not keep_identity, "serials": scrub_serials, "replaced": replaced}
+    return pack(scrubbed, taken_at or datetime.now(timezone.utc), told)
+
+
+def pack(answers: Answers, taken_at: datetime, scrubbed: Mapping[str, Json]) -> dict[str, bytes]:
+    """The files of a recording whose answers are scrubbed already; `scrubbed` says of what."""
+    files = {f"{name}.json": _dump(answers.get(name, {})) for name in NAMES}
     manifest = {
         "format": FORMAT,
         "tool": {"name": "nodecheck", "version": __version__},
-        "taken_at": (taken_at or datetime.now(timezone.utc)).astimezone(timezone.utc).isoformat(),
-        "scrubbed": {
-            "secrets": True,
-            "identity": not keep_identity,
-            "serials": scrub_serials,
-            "replaced": replaced,
-        },
+        "taken_at": taken_at.astimezone(timezone.utc).isoformat(),
+        "scrubbed": scrubbed,
         "members": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     return {MANIFEST: _dump(manifest), **files}

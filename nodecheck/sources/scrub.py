@@ -169,6 +169,7 @@ _VALUE = (
     r"|[^\s\"'\\]+|[\\\"'].*)"
 )
 """Quoted, or up to the next blank; the whole line where a quotation has no end."""
+_QUOTED = re.compile(rf"({_QUOTE}).*\1\Z", re.DOTALL)
 _ASSIGNED = re.compile(_KEY_BEFORE + _VALUE, re.IGNORECASE)
 _ASSIGNED_OPTION = re.compile(_KEY_BEFORE + r"(?P<value>[^\s,]+)", re.IGNORECASE)
 _AUTHORIZATION = re.compile(
@@ -208,9 +209,15 @@ _LOGIN_BEFORE_HOST = re.compile(
 )
 """`//user:password@host` without a scheme, and dracut's `netroot=iscsi:user:password@host`."""
 _OPTION_P = re.compile(
-    r"(?P<key>(?<!\S)-p[ =])(?P<value>(?![-/.~$[]|\d+(?:[:,-]\d+)*(?!\S)|(?:no:|h?\d+x?)?[\w.]*x\d+(?!\S))[^\s\"'\\]+)"
+    r"(?P<key>(?<!\S)-p[ =])"
+    r"(?P<value>(?![-/.~$[|;&<>]|\d+(?:[:,-]\d+)*(?!\S)|(?:no:|h?\d+x?)?[\w.]*x\d+(?!\S))[^\s\"'\\]+)"
 )
 """`-p VALUE`: a password, unless it is a number, a port, a path or, as nodecheck's own `-p`, a bundle's name."""
+_OTHER_P = re.compile(
+    r"\b(?:timedatectl|systemctl|loginctl|resolvectl|sysctl|ldconfig|nodecheck|mkdir|cp|tar|ps|ss|lsof|nvidia-smi|perl|screen"
+    r"|tmux|install|pytest)\b[^|;&]*\s-p[ =]"
+)
+"""Programs whose `-p` is something else."""
 _OPTION_P_JOINED = re.compile(
     r"(?P<key>\b(?:mysql\w*|mariadb\w*|sshpass|ipmitool|redis-cli|ldap\w*)\b.*?\s-[pPaw]\s?)(?P<value>[^\s-]\S*)"
 )
@@ -250,8 +257,11 @@ _SHAPES = re.compile(
     )
 )
 _RANDOM = re.compile(r"(?<![\w./+-])[A-Za-z0-9+_-]{32,}={0,2}(?![\w./+-])")
-_AWS_SECRET = re.compile(r"(?<![\w./+=-])(?=[A-Za-z0-9]{0,39}[+/])[A-Za-z0-9+/]{40}(?![\w./+=-])")
-"""Of AWS's secret keys those that no path or word can look like."""
+_AWS_SECRET = re.compile(
+    r"(?<![\w./+=-])(?=[A-Za-z0-9]{0,39}[+/])(?=(?:[^A-Z\s]*[A-Z]){5})(?=(?:[^a-z\s]*[a-z]){5})(?=\D{0,39}\d)"
+    r"[A-Za-z0-9+/]{40}(?![\w./+=-])"
+)
+"""AWS's secret keys have no shape of their own but their length and signs."""
 
 
 def _looks_random(word: str) -> bool:
@@ -345,8 +355,8 @@ _JOURNAL_HOST = re.compile(r"^\[ *\d+\.\d+\] ([\w.-]{1,253}) kernel: ", re.MULTI
 _MOUNT_SERVERS = re.compile(r"(?P<several>[^/\s=]{1,2000}):/|//(?:[^/\s@]{1,256}@)?(?P<one>[A-Za-z][\w.-]*)/")
 """Whose file system it is that a mount's source names: `filer:/export`, `mon1,mon2:6789:/`, `//nas/share`."""
 _PSEUDONYM = re.compile(r"(?:host|user|ip|mac)-\d+")
-_EARLIER = re.compile(r"(?<![\w.-])(?P<kind>host|user)-\d+(?![A-Za-z0-9])")
-"""What an earlier scrub gave."""
+_EARLIER = re.compile(r"(?<![\w.-])(?P<kind>host|user)-\d+(?![A-Za-z0-9]|\.slice)")
+"""What an earlier scrub gave; but systemd's `user-0.slice` has a user's number in it."""
 _DOMAIN_TAIL = (
     r"(?:(?:\.[A-Za-z0-9-]+)*"
     r"\.(?!(?:log|json|txt|conf|so|py|sh|service|socket|mount|slice|scope)\b)[A-Za-z]{2,})?"
@@ -579,7 +589,7 @@ class _Scrubber:
         # The lines of a key first: one by one they do not show what they are.
         text = _SHAPES.sub(self._secret, text)
         text = "\n".join(self._line(line, context) for line in text.split("\n"))
-        text = _AWS_SECRET.sub(self._random, text)
+        text = _AWS_SECRET.sub(self._secret, text)
         if context == "settings":
             text = _RANDOM.sub(self._random, text)
         if self._card_marks:
@@ -594,7 +604,8 @@ class _Scrubber:
                 _COOKIE, _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _AUTH_ENCODED,
                 _PASSWORD_SHORT, _PASSWORD_AFTER, _NETRC, _WANDB, _OPTION_U, _OPTION_P, _OPTION_P_JOINED,
             ):  # fmt: skip
-                line = pattern.sub(self._assigned, line)
+                if pattern is not _OPTION_P or not _OTHER_P.search(line):
+                    line = pattern.sub(self._assigned, line)
         if context == "mounts" and self._identity and any(word in line for word in _WITH_ACCOUNTS):
             line = _ACCOUNT_OPTION.sub(self._account, line)
         return line
@@ -611,9 +622,11 @@ class _Scrubber:
         return match["key"] + make(match["value"])
 
     def _assigned(self, match: re.Match[str]) -> str:
-        if match["value"].strip("\\\"'") in ("", "(null)") or match["value"].startswith(REDACTED[:-1]):
+        quote = _QUOTED.match(match["value"])
+        bare = match["value"].strip("\\\"'")
+        if bare in ("", "(null)") or bare.startswith(REDACTED[:-1]):
             return match[0]
-        return match["key"] + self._redacted()
+        return match["key"] + (f"{quote[1]}{self._redacted()}{quote[1]}" if quote else self._redacted())
 
     def _secret(self, _: re.Match[str]) -> str:
         return self._redacted()
