@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nodecheck import __version__
-from nodecheck.cli import accept, capture, imports, judge, measure, probe, profiles, report
+from nodecheck.cli import accept, capture, check, imports, judge, measure, probe, profiles, report
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import complain, hush
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("accept")(accept.accept)
+app.command("check")(check.check)
 app.command("measure")(measure.measure)
 app.command("probe")(probe.probe)
 app.command("judge")(judge.judge)

@@ -8,13 +8,15 @@ from enum import IntEnum
 class Exit(IntEnum):
     accepted = 0
     warnings = 1
-    """Only under `--strict`."""
+    """Only under `--strict`, and of a check in the form of a monitoring plugin."""
     rejected = 2
     incomplete = 3
     usage = 64
     unreadable = 65
     internal = 70
     cannot_write = 73
+    busy = 75
+    """Another run is at work."""
     interrupted = 130
 
 

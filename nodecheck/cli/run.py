@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import choose_profile
-from nodecheck.facts import Absent, Card, Level, Node
+from nodecheck.facts import Absent, Card, Level, Maybe, Node, Stack
 from nodecheck.probes import STAGES, Probing, Stage
 from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
@@ -25,7 +25,7 @@ from nodecheck.sources.recording import RecordingError, is_recording, load, memb
 from nodecheck.sources.scrub import without_secrets
 
 if TYPE_CHECKING:
-    from nodecheck.facts.measurements import StageName
+    from nodecheck.facts.measurements import Figure, StageName
     from nodecheck.measure import Measuring
     from nodecheck.report.document import Report
 
@@ -122,6 +122,23 @@ class Run:
         found = self._until_interrupted(measuring.run, measuring.measurements)
         return _without_secrets(node.model_copy(update={"measurements": found}))
 
+    def glance(self, accepted: Maybe[Stack]) -> Node:
+        """Look at the node in passing, as `Probing.glance` does; interrupted like `probe`."""
+        return _without_secrets(
+            self._until_interrupted(lambda: self._probing.glance(accepted), self._probing.node)
+        )
+
+    def settle(self, node: Node, doubtful: Callable[[Node], Collection[Figure]]) -> Node:
+        """The node with the figures that are doubtful measured again, as long as that clears something up."""
+        measuring = self._measuring
+        while measuring is not None and not self.interrupted and (figures := doubtful(node)):
+            before = node.measurements
+            found = self._until_interrupted(partial(measuring.again, figures), measuring.measurements)
+            node = _without_secrets(node.model_copy(update={"measurements": found}))
+            if isinstance(before, Absent) or found.figures == before.figures:
+                break  # they cannot be had again
+        return node
+
     def look(
         self,
         profile: str | None,
@@ -134,13 +151,7 @@ class Run:
 
         node = self.measure(self.probe(notice), budget_seconds=budget_seconds)
         expected = choose_profile(node, profile)
-        measuring = self._measuring
-        while measuring is not None and not self.interrupted and (doubtful := borderline(node, expected)):
-            before = node.measurements
-            found = self._until_interrupted(partial(measuring.again, doubtful), measuring.measurements)
-            node = _without_secrets(node.model_copy(update={"measurements": found}))
-            if isinstance(before, Absent) or found.figures == before.figures:
-                break  # they cannot be had again
+        node = self.settle(node, lambda seen: borderline(seen, expected))
         self.close()
         return node
 

@@ -131,7 +131,7 @@ def _counter_rule(
             elif silent:
                 yield skipped("It is not counted here, or was not counted before.")
 
-        drift_rule(id, title, door=door, **words)(compare)
+        drift_rule(id, title, door=door, fleeting=not stands, **words)(compare)
         return say
 
     return register
@@ -376,6 +376,7 @@ _HEAT = {
     meaning="Transfers over PCIe fail or are repeated: slot, riser, cable, or the card.",
     next_step="Send this to the provider.",
     repeat="grep -H . /sys/bus/pci/devices/*/aer_dev_*",
+    fleeting=True,
 )
 def aer(drift: Drift) -> Iterator[Outcome]:
     then = drift.before or drift.baseline

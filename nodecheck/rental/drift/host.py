@@ -37,6 +37,7 @@ MEMORY_SHARE = 0.02
     "driver have begun anew.",
     next_step="If it was not you, ask the provider why. Look at the findings below for what is no longer as it was.",
     repeat="uptime; cat /proc/sys/kernel/random/boot_id",
+    fleeting=True,
 )
 def boot(drift: Drift) -> Iterator[Outcome]:
     then = drift.before or drift.baseline

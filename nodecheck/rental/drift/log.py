@@ -118,4 +118,5 @@ for _rule in [
         meaning=_rule.meaning,
         next_step=_rule.next_step,
         repeat=_rule.repeat,
+        fleeting=True,
     )(_of(_rule))

@@ -55,6 +55,8 @@ class DriftRule(Described):
     """A check of a node against what it was."""
 
     compare: Compare
+    fleeting: bool = False
+    """Its warnings tell of what happened between two looks: that the next one finds nothing is no news."""
 
 
 REGISTRY: dict[str, DriftRule] = {}
@@ -75,6 +77,7 @@ def drift_rule(
     meaning: str,
     next_step: str,
     repeat: str,
+    fleeting: bool = False,
 ) -> Callable[[Compare], Compare]:
     """Register the decorated function as a rule; its id begins with `drift.`."""
 
@@ -96,6 +99,7 @@ def drift_rule(
             next_step=next_step,
             repeat=repeat,
             compare=compare,
+            fleeting=fleeting,
         )
         return compare
 
