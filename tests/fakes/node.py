@@ -15,11 +15,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nodecheck.facts import Absent, Level, Node, Why
-from nodecheck.measure import Measuring
+from nodecheck.measure import Measuring, start
 from nodecheck.probes import Probing
 from nodecheck.profile import load
 from nodecheck.sources import Sources, files, nvml
@@ -51,6 +52,7 @@ class FakeNode:
     """Answers that go before the tree's: `usage /dev/shm`, `kmsg`, `read /etc/os-release`."""
     process: Answers = field(default_factory=dict)
     commands: Answers = field(default_factory=dict)
+    amdsmi: Answers = field(default_factory=dict)
     interpreter: Answers = field(default_factory=dict)
     crew: FakeWorkers | None = None
     """The workers that measure: `crew.slow`, `crew.errors`, … plant faults."""
@@ -61,13 +63,18 @@ class FakeNode:
         """Channels to this node, laid out on `ground`."""
         description = ground.folder / "nvml.json"
         ground.hold(self.tree)
+        if self.crew is not None:
+            said = self.interpreter.items()
+            self.crew.contexts = {
+                question[8:]: answer for question, answer in said if question.startswith("context GPU")
+            }
         fake.write(self.nvml, description)
         return {
             "files": _Answers(self.files, files.live(str(ground.root))),
             "process": _Answers(self.process),
             "commands": _Answers(self.commands),
             "nvml": self.driver(description),
-            "amdsmi": _Answers({}),
+            "amdsmi": _Answers(self.amdsmi),
             "interpreter": _Answers(self.interpreter),
             "workers": self.crew or _Answers({}),
         }
@@ -92,9 +99,9 @@ class FakeNode:
     def probe(self, ground: Ground, level: Level = "quick") -> Node:
         """Every fact of this node; above level quick its measurements too."""
         sources = Sources.over(self.channels(ground))
-        node = Probing(sources, level).run()
         if level == "quick":
-            return node
+            return Probing(sources, level).run()
+        node = Probing(sources, level).run(start=partial(start, sources.workers, force=False))
         found = Measuring(sources.workers, node, level).run()
         return node.model_copy(update={"measurements": found})
 
