@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nodecheck import __version__
-from nodecheck.cli import accept, capture, check, imports, judge, measure, probe, profiles, report
+from nodecheck.cli import accept, capture, check, history, imports, judge, measure, probe, profiles, report
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import complain, hush
 
@@ -30,6 +30,7 @@ app.command("probe")(probe.probe)
 app.command("judge")(judge.judge)
 app.command("import")(imports.import_)
 app.command("capture")(capture.capture)
+app.command("history")(history.history)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(report.app, name="report")
 

@@ -139,6 +139,7 @@ class Checks(Fact):
 
     passive: int
     active: int
+    first_at: datetime
     last_at: datetime
     last_status: Status
 
@@ -309,17 +310,18 @@ class State:
 
     def checks(self, since: datetime | None = None) -> Checks | None:
         """How many checks ran; None if none did. Raises `StateError`."""
+        start = _micro(since)
         last = self._all(
-            "SELECT at, status FROM checks WHERE at >= ? ORDER BY at DESC, rowid DESC LIMIT 1", _micro(since)
+            "SELECT at, status FROM checks WHERE at >= ? ORDER BY at DESC, rowid DESC LIMIT 1", start
         )
-        counts = dict(
-            self._all("SELECT kind, COUNT(*) FROM checks WHERE at >= ? GROUP BY kind", _micro(since))
-        )
+        (first_at,) = self._all("SELECT MIN(at) FROM checks WHERE at >= ?", start)[0]
+        counts = dict(self._all("SELECT kind, COUNT(*) FROM checks WHERE at >= ? GROUP BY kind", start))
         for at, status in last:
             with self._passing_over():
                 return Checks(
                     passive=counts.get("passive", 0),
                     active=counts.get("active", 0),
+                    first_at=_time(first_at),
                     last_at=_time(at),
                     last_status=Status(status),
                 )
