@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from nodecheck import __version__
-from nodecheck.cli import accept, capture, check, history, imports, judge, measure, probe, profiles, report
+from nodecheck.cli import (
+    accept,
+    capture,
+    check,
+    history,
+    imports,
+    judge,
+    measure,
+    probe,
+    profiles,
+    report,
+    schedule,
+    ticket,
+)
 from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import complain, hush
 
@@ -31,8 +44,10 @@ app.command("judge")(judge.judge)
 app.command("import")(imports.import_)
 app.command("capture")(capture.capture)
 app.command("history")(history.history)
+app.command("ticket")(ticket.ticket)
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(report.app, name="report")
+app.add_typer(schedule.app, name="schedule")
 
 
 def _print_version(wanted: bool) -> None:

@@ -72,7 +72,6 @@ def check(
     from nodecheck.rental import onchange
     from nodecheck.rental.check import Memory
     from nodecheck.rental.lock import Busy, lock
-    from nodecheck.rental.output import render
     from nodecheck.rental.place import StateError
 
     began = time.monotonic()
@@ -96,7 +95,7 @@ def check(
             memory.record(result, node)
         notes = (*result.notes, *([unlocked] if unlocked else ()), *memory.notes)
         result = result.model_copy(update={"notes": notes})
-        _put(render(result, form), output)
+        _put(result, form, output)
         if command and (trouble := onchange.tell(command, result)):
             complain(trouble)
     raise typer.Exit(_code(result, form, strict))
@@ -210,19 +209,19 @@ def _measured(accepted: Acceptance | None, node: Node, python: Path | None) -> t
     return "", measured
 
 
-def _put(text: str, output: Path | None) -> None:
-    """Print it, or write it where whoever reads it may be another user."""
-    from nodecheck.writing import reason, write_whole
+def _put(result: CheckResult, form: Form, output: Path | None) -> None:
+    from nodecheck.rental.output import render, write
+    from nodecheck.report.folder import WriteError
 
     if output is None:
         with printing():
-            if text and sys.stdout is not None:
-                sys.stdout.write(text)
+            if sys.stdout is not None:
+                sys.stdout.write(render(result, form))
         return
     try:
-        write_whole(output, text.encode(), mode=0o644)
-    except OSError as error:
-        raise Stop(Exit.cannot_write, f"cannot write {output}: {reason(error)}") from None
+        write(result, form, output)
+    except WriteError as error:
+        raise Stop(Exit.cannot_write, str(error)) from None
 
 
 def _code(result: CheckResult, form: Form, strict: bool) -> Exit:

@@ -25,9 +25,12 @@ def render(result: CheckResult, form: str) -> str:
     return cast(str, getattr(import_module(module), function)(result))
 
 
+_FOR_OTHERS = ("nagios", "openmetrics")
+"""Forms that monitoring reads, under an account of its own."""
+
+
 def write(result: CheckResult, form: str, path: Path) -> None:
     """Write the check in one of `FORMATS` to a file, whole or not at all. Raises `report.folder.WriteError`."""
     from nodecheck.report.folder import write_file
 
-    # node_exporter reads it under an account of its own.
-    write_file(path, render(result, form).encode(), 0o644 if form == "openmetrics" else 0o600)
+    write_file(path, render(result, form).encode(), 0o644 if form in _FOR_OTHERS else 0o600)

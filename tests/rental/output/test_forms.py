@@ -86,7 +86,9 @@ def test_json_is_the_check() -> None:
     assert CheckResult.model_validate_json(render(checks.eventful(), "json")) == checks.eventful()
 
 
-@pytest.mark.parametrize(("form", "mode"), [("openmetrics", 0o644), ("text", 0o600)])
+@pytest.mark.parametrize(
+    ("form", "mode"), [("openmetrics", 0o644), ("nagios", 0o644), ("text", 0o600), ("json", 0o600)]
+)
 def test_a_file_is_replaced_whole(tmp_path: Path, form: str, mode: int) -> None:
     path = tmp_path / "nodecheck.prom"
     path.write_text("old")
