@@ -68,11 +68,11 @@ UNSAVED = Described(
     reads="names, sizes and times below each path of `--keep`; the marker, or the command of `--copied-if`",
     door="host",
     passes="nothing changed since it was copied, it is on network storage, or there is nothing in it",
-    warns="it has not been copied since it changed, or that cannot be told",
+    warns="it has not been copied since it changed, that cannot be told, or it is not there",
     fails="",
     cause=Cause.misconfigured,
     owner=Owner.renter,
-    required=False,
+    required=True,
     meaning="It lies on this node alone and is lost with it.",
     next_step="Copy it to a place outside of the node.",
     repeat="find PATH -type f -cnewer PATH/.nodecheck-copied",
@@ -188,8 +188,10 @@ def _of_path(
 ) -> Outcome:
     try:
         real = within(seconds, partial(os.path.realpath, path, strict=True))
+    except FileNotFoundError:
+        return warn("There is no such path on this node.", subject=subject)
     except OSError as error:
-        why = Why.no_permission if isinstance(error, PermissionError) else Why.not_present
+        why = Why.no_permission if isinstance(error, PermissionError) else Why.failed
         return unknown(subject, Absent(why=why, detail=f"{path}: {error.strerror}"))
     if isinstance(real, Absent):
         return unknown(subject, real)

@@ -130,12 +130,30 @@ def test_one_file_has_its_marker_beside_it(work: Path) -> None:
     assert unsaved(path)[0].status is Status.passed
 
 
-def test_an_empty_folder_loses_nothing_and_a_missing_one_is_unknown(tmp_path: Path) -> None:
+def test_an_empty_folder_loses_nothing_and_a_missing_one_is_told(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     lost, nothing = unsaved(tmp_path / "no such", empty)
-    assert (lost.status, nothing.status) == (Status.unknown, Status.passed)
-    assert "No such file or directory" in lost.detail
+    assert (lost.status, nothing.status) == (Status.warn, Status.passed)
+    assert lost.detail == "There is no such path on this node."
+
+
+def test_a_path_that_cannot_be_looked_at_holds_up_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: str, strict: bool) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    def hung(path: str, strict: bool) -> str:
+        time.sleep(3)
+        return path
+
+    for behaviour, words in ((denied, "no permission"), (hung, "timed out")):
+        monkeypatch.setattr(os.path, "realpath", behaviour)
+        monkeypatch.setattr(keeping, "WALK_SECONDS", 0.2)
+        (finding,) = unsaved(tmp_path)
+        assert (finding.status, finding.required) == (Status.unknown, True)
+        assert words in finding.detail
 
 
 def test_links_lead_nowhere(work: Path, tmp_path: Path) -> None:

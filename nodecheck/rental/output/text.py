@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
 
-from nodecheck.facts import Absent
 from nodecheck.judge import Finding, Status
 from nodecheck.rental.result import Change, CheckResult
 from nodecheck.report.text import brief, plain, plural, shown, unmarked
@@ -34,14 +33,9 @@ def render(result: CheckResult) -> str:
 
 
 def _lines(result: CheckResult) -> Iterator[str]:
-    yield from _wrapped(f"nodecheck {STATUSES[result.status]}: {_said(result.summary)}")
-    baseline = result.baseline
-    held = (
-        f"no baseline: {baseline}"
-        if isinstance(baseline, Absent)
-        else f"held against the acceptance of {_time(baseline.accepted_at)} as {baseline.profile}"
+    yield from _wrapped(
+        f"nodecheck {STATUSES[result.status]}, {_time(result.taken_at)}: {_said(result.summary)}"
     )
-    yield from _wrapped(f"Checked {_time(result.taken_at)}, {brief(held, _LONGEST_TEXT)}.")
     behind = Counter(change.finding.root for change in result.changes)
     ids = {change.finding.id for change in result.changes}
     groups = list(_together(change for change in result.changes if change.finding.root not in ids))
@@ -104,12 +98,12 @@ def _paragraph(group: tuple[Change, ...], behind: int) -> Iterator[str]:
 def _sentences(change: Change) -> Iterator[str]:
     finding = change.finding
     yield _said(finding.detail or finding.title)
+    if change.what == "gone":
+        return
     if finding.observed is not None:
         yield f"Observed: {shown(finding.observed, finding.unit)}{_witness(finding.observed_from)}."
     if finding.expected is not None:
         yield f"Expected: {shown(finding.expected, finding.unit)}{_witness(finding.expected_from)}."
-    if change.what == "gone":
-        return
     if finding.root is not None:
         yield f"It follows from {plain(finding.root)}: mend that first."
     if finding.meaning:

@@ -24,9 +24,8 @@ def test_a_change_is_told_whole() -> None:
     )
     text = render(one, "text")
     told = flowing(text)
-    assert text.startswith("nodecheck FAIL: A link is down.\n")
+    assert text.startswith("nodecheck FAIL, 2026-12-01 10:15 UTC: A link is down.\n\n")
     for words in (
-        "Checked 2026-12-01 10:15 UTC, held against the acceptance of 2026-11-30 10:15 UTC as h200x8.",
         "NEW: drift.nvlink.active_links is FAIL since 2026-12-01 10:15 UTC: GPU 3 (0000:9b:00.0)",
         "17 of the card's 18 NVLinks are up.",
         "Observed: 17 links (nvml: nvmlDeviceGetName).",
