@@ -123,6 +123,20 @@ STAGES = {
     time.sleep(arguments["seconds"])
     return {"rows": []}
 """,
+    # Those of these names have processes of their own.
+    "transport": """
+    import os
+    print("NCCL says", os.environ["NCCL_DEBUG"], worker.started["import_seconds"] < 0.1)
+    return {"rows": [], "pid": os.getpid(), "subsystems": os.environ["NCCL_DEBUG_SUBSYS"], "rank": arguments["rank"]}
+""",
+    "storage": """
+    import os, sys, time
+    time.sleep(arguments.get("seconds", 0))
+    return {"rows": [], "pid": os.getpid(), "torch": "torch" in sys.modules}
+
+
+NEEDS_TORCH = False
+""",
 }
 
 

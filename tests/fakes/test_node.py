@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from nodecheck.facts import Absent, Fact, Node, Why
-from nodecheck.measure import Measuring
+from nodecheck.measure import Measuring, start
 from nodecheck.probes import Probing
 from nodecheck.sources import Sources, recorders
 from tests.fakes import nvml
@@ -44,10 +45,13 @@ def test_a_recording_gives_the_same_facts(kind: Kind, tmp_path: Path) -> None:
     again = _everything(Sources.recorded(answers)).model_copy(update={"taken_at": live.taken_at})
     assert again == live
     assert not list(_unasked(live))
+    # The contexts were tried by the workers that measured, which were started once.
+    assert not any(question.startswith("context") for question in answers["interpreter"])
+    assert sum(question.startswith("start") for question in answers["workers"]) == 1
 
 
 def _everything(sources: Sources) -> Node:
-    node = Probing(sources, "standard").run()
+    node = Probing(sources, "standard").run(start=partial(start, sources.workers, force=False))
     return node.model_copy(update={"measurements": Measuring(sources.workers, node, "standard").run()})
 
 

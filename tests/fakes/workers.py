@@ -43,6 +43,9 @@ class FakeWorkers:
     """(stage, card) → what the crew says instead of an answer; stage `start` too."""
     wrong: dict[tuple[str, str], int] = field(default_factory=dict)
     """(check, card) → how many elements it finds wrong."""
+    contexts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a process of its own says of each card's context; a worker finds the same. A card that is not here is not
+    tried by its worker, as it was not before workers did."""
     odd: set[str] = field(default_factory=set)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Every request so far: stage, and cards with the arguments."""
@@ -59,6 +62,9 @@ class FakeWorkers:
         for rank, card in enumerate(cards):
             if (stage, card) in self.errors:
                 errors[card] = self.errors[stage, card]
+            elif stage == "start" and self._refused(card):
+                step = self.contexts[card]["step"]
+                errors[card] = {"type": "RuntimeError", "message": "refused", "step": step}
             elif stage == "start":
                 answers[card] = self._started(card, arguments)
             else:
@@ -88,7 +94,16 @@ class FakeWorkers:
             "torch": "2.11.0",
             "import_seconds": 2.9,
             "kernel_seconds": 0.02,
+            **({"context": self._tried(card)} if card in self.contexts else {}),
         }
+
+    def _tried(self, card: str) -> dict[str, Any]:
+        return {name: self.contexts[card][name] for name in ("items", "errors", "step")}
+
+    def _refused(self, card: str) -> bool:
+        """Whether the worker comes to no end."""
+        told = self.contexts.get(card)
+        return told is not None and (told["step"] != "done" or told["returncode"] != 0)
 
     def _answer(
         self, stage: str, card: str, rank: int, cards: list[str], arguments: dict[str, Any]
@@ -109,7 +124,7 @@ class FakeWorkers:
         elif stage == "pairs":
             found["access"] = [{"from": own, "peer": peer, "p2p": True} for own, peer in arguments["pairs"]]
         elif stage == "transport":
-            way = next(way for way in healthy.transports if way.name == "all")
+            way = next(way for way in healthy.transports if way.name == "all")  # parts go the same way
             found |= {"log": _log(way), "backend": "gloo" if self._on_cpu else "nccl", "version": [2, 28, 9]}
         elif stage == "collectives" and rank > 0:
             found["checks"] = []

@@ -115,6 +115,7 @@ def probe(
     commands: dict[str, str] | None = None,
     survey: Maybe[Survey] = NO_NVML,
     cards: Maybe[tuple[Card, ...]] = NO_NVML,
+    start: stack.Start | None = None,
 ) -> Stack:
     for path, text in (files or {}).items():
         file = tmp_path / path.lstrip("/")
@@ -137,6 +138,7 @@ def probe(
         Commands(Asked(printed)),
         Interpreter(interpreter),
         cards,
+        start,
     )
 
 
@@ -342,6 +344,89 @@ def test_all_are_tried_side_by_side(tmp_path: Path) -> None:
     assert [test.ok for test in facts.contexts] == [True] * 8
     assert not isinstance(facts.torch, Absent)
     assert facts.torch.device_count == 8
+
+
+def tried(answer: dict[str, Json]) -> dict[str, Json]:
+    """What a worker that started says, having found what a process of its own says in `answer`."""
+    return {"binding": "0-31", "context": {name: answer[name] for name in ("items", "errors", "step")}}
+
+
+def test_what_workers_say_of_their_cards_is_not_asked_again(tmp_path: Path) -> None:
+    began: list[tuple[str, tuple[str, ...]]] = []
+
+    def start(python: str, some: tuple[Card, ...]) -> dict[str, Json]:
+        began.append((python, tuple(card.key for card in some)))
+        return {card.key: tried(works(i)) for i, card in enumerate(some)}
+
+    channel = Asked({"chosen": CHOSEN, "describe": answer(TORCH)})
+    facts = probe(tmp_path, interpreter=channel, cards=cards(2), start=start)
+    assert began == [("/opt/python", (fake.uuid(0), fake.uuid(1)))]
+    assert not any(question.startswith("context") for question in channel.questions)
+    alone = probe(
+        tmp_path, interpreter={f"context {fake.uuid(i)}": works(i) for i in range(2)}, cards=cards(2)
+    )
+    assert facts == alone
+    assert not isinstance(facts.contexts, Absent)
+    assert [test.ok for test in facts.contexts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        None,
+        {"binding": "as found", "kernel_seconds": 0.02},  # as workers answered before they tried their cards
+        tried(works(1)),
+        tried(works(0) | {"step": "kernel"}),
+        tried(answer({name: WORKS["items"][name] for name in ("init", "context")}, "kernel")),
+        {"context": "nonsense"},
+        "nonsense",
+    ],
+)
+def test_a_worker_that_is_not_well_has_no_say(tmp_path: Path, worker: Json) -> None:
+    """It sees every card: whose fault it is shows where each is tried alone."""
+    refused = answer({"init": {"code": 802, "name": "CUDA_ERROR_SYSTEM_NOT_READY", "message": "m"}}, "init")
+    for alone, ok in ((works(0), True), (refused, False)):
+        facts = probe(
+            tmp_path,
+            interpreter={f"context {fake.uuid(0)}": alone},
+            cards=cards(1),
+            start=lambda _python, _cards: {} if worker is None else {fake.uuid(0): worker},
+        )
+        assert not isinstance(facts.contexts, Absent)
+        assert facts.contexts[0].ok is ok
+
+
+def test_a_wrong_sum_counts_whoever_finds_it(tmp_path: Path) -> None:
+    wrong = works(0, sum={"got": 1, "expected": 549755289600})
+    facts = probe(
+        tmp_path,
+        interpreter={f"context {fake.uuid(0)}": works(0)},
+        cards=cards(1),
+        start=lambda _python, _cards: {fake.uuid(0): tried(wrong)},
+    )
+    assert not isinstance(facts.contexts, Absent)
+    assert facts.contexts[0].ok is False
+
+
+def test_no_worker_is_started_on_a_card_that_is_hidden(tmp_path: Path) -> None:
+    seen = TORCH | {"devices": [{"index": 0, "uuid": fake.uuid(1)}], "device_count": 1}
+    began: list[str] = []
+
+    def start(_python: str, some: tuple[Card, ...]) -> dict[str, Json]:
+        began.extend(card.key for card in some)
+        return {fake.uuid(1): tried(works(1))}
+
+    facts = probe(
+        tmp_path,
+        interpreter={"describe": answer(seen)},
+        environment={"CUDA_VISIBLE_DEVICES": "1"},
+        cards=cards(2),
+        start=start,
+    )
+    assert began == [fake.uuid(1)]
+    assert not isinstance(facts.contexts, Absent)
+    assert "hides it" in absent(facts.contexts[0].ok).detail
+    assert facts.contexts[1].ok is True
 
 
 def test_one_sick_card_among_healthy_ones(tmp_path: Path) -> None:
@@ -679,6 +764,7 @@ def test_any_answer_gives_facts_that_can_be_written(said: dict[str, Json]) -> No
         Commands(Recorded(nothing)),
         interpreter,
         cards(1),
+        lambda _python, _cards: {fake.uuid(0): {"context": said}},
     )
     json.dumps(facts.model_dump(mode="json"), allow_nan=False)
 

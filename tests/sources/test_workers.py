@@ -6,6 +6,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,12 +19,14 @@ from typing import Any
 import pytest
 
 from nodecheck.facts import Absent, Why
-from nodecheck.sources import crew
+from nodecheck.sources import crew, interpreter
 from nodecheck.sources.channel import Live, Recorded, Recorder
 from nodecheck.sources.crew import PATIENCE_SECONDS, Crew
 from nodecheck.sources.deadline import beside
-from nodecheck.sources.workers import Workers, end_all
+from nodecheck.sources.interpreter import Interpreter
+from nodecheck.sources.workers import Replayed, Workers, end_all
 from tests.fakes import crew as fake
+from tests.fakes import cuda as made_up
 
 TWO = ["cpu0", "cpu1"]
 
@@ -195,6 +198,134 @@ def test_a_card_without_a_uuid_is_not_loaded(team: Team) -> None:
     assert said["errors"]["0000:1b:00.0"]["type"] == "not_started"
 
 
+# Starting.
+
+
+@pytest.fixture
+def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    """Over a made-up libcuda, and a torch that stands for a CUDA build."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler here")
+    for name, value in made_up.environment(FAKE_CUDA_CARDS="2").items():
+        monkeypatch.setenv(name, value)
+    team = Team(tmp_path, None)
+    yield team
+    team.crew.end()
+    assert fake.all_gone(tmp_path, 2)
+
+
+CARDS = [made_up.uuid(0), made_up.uuid(1)]
+
+
+def test_a_worker_finds_of_its_card_what_a_process_of_its_own_does(cuda: Team) -> None:
+    said = cuda.start(CARDS)
+    renter = Interpreter(interpreter.live(sys.executable, environment=dict(os.environ)))
+    for card in CARDS:
+        context = said["answers"][card]["context"]
+        alone = renter.context(card)
+        assert not isinstance(alone, Absent)
+        assert context["items"].keys() == alone["items"].keys()
+        assert context["items"]["device"] == alone["items"]["device"]
+        assert (context["errors"], context["step"]) == (alone["errors"], alone["step"]) == ({}, "done")
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "words"),
+    [
+        ({"FAKE_CUDA_INIT": "802"}, "init", "CUDA_ERROR_SYSTEM_NOT_READY"),
+        ({"FAKE_CUDA_CONTEXT": "46"}, "context", "CUDA_ERROR_DEVICE_UNAVAILABLE: a text of the driver's"),
+        ({"FAKE_TORCH": "kernel-209"}, "kernel", "AcceleratorError: CUDA error: no kernel image"),
+        ({"FAKE_TORCH": "kernel-dies"}, "kernel", "SIGSEGV"),
+        ({"FAKE_CUDA_INIT": "crash"}, "init", "SIGSEGV"),
+    ],
+)
+def test_a_card_that_refuses_is_told_by_its_worker(
+    cuda: Team, fault: dict[str, str], step: str, words: str
+) -> None:
+    said = cuda.start(CARDS, each={CARDS[1]: {"environment": fault}})
+    assert said["answers"].keys() == {CARDS[0]}
+    assert said["errors"][CARDS[1]]["step"] == step
+    assert words in said["errors"][CARDS[1]]["message"]
+
+
+def test_a_card_that_does_not_answer_is_given_up(cuda: Team) -> None:
+    hang = {"FAKE_CUDA_CONTEXT": "hang"}
+    said = cuda.start(CARDS, each={CARDS[1]: {"environment": hang}}, deadline_seconds=3)
+    assert said["answers"].keys() == {CARDS[0]}
+    assert (said["errors"][CARDS[1]]["type"], said["errors"][CARDS[1]]["step"]) == ("timed_out", "context")
+
+
+def test_a_worker_on_another_card_is_none(cuda: Team, tmp_path: Path) -> None:
+    program = tmp_path / "workers" / "stack.py"
+    program.write_text(program.read_text() + "\ndashed = lambda raw: 'GPU-another'\n")
+    said = cuda.start(CARDS[:1])
+    assert "CUDA handed out another card, GPU-another" in said["errors"][CARDS[0]]["message"]
+
+
+def test_the_same_start_again_starts_nothing(team: Team) -> None:
+    first = team.start(TWO)
+    assert team.start(TWO) == first
+    assert len(fake.running(team.folder)) == 2
+    other = team.start(TWO[:1])
+    assert other["answers"]["cpu0"]["pid"] != first["answers"]["cpu0"]["pid"]
+    assert len(fake.running(team.folder)) == 1
+    assert team.start(TWO)["answers"]["cpu0"]["pid"] not in {
+        said["answers"]["cpu0"]["pid"] for said in (first, other)
+    }
+    team.run("end", [])
+    assert team.start(TWO)["answers"]["cpu0"]["pid"] != first["answers"]["cpu0"]["pid"]
+
+
+# Processes of their own.
+
+
+def test_what_nccl_says_comes_from_a_process_of_its_own(tmp_path: Path) -> None:
+    slow = "import time; time.sleep(1)\nimport os; print('imported')\n"
+    team = Team(tmp_path, fake.torch(tmp_path / "made up", slow))
+    cards, each = ["GPU-a", "GPU-b"], {"GPU-a": {"rank": 0}, "GPU-b": {"rank": 1}}
+    measuring = {a["pid"] for a in team.start(cards)["answers"].values()}
+    assert len(fake.running(tmp_path)) == 4  # they import at the same time
+    first = team.run("transport", cards, world=2, each=each)
+    told = first["answers"]["GPU-b"]
+    assert (told["rank"], told["pid"] in measuring) == (1, False)
+    assert told["log"] == "NCCL says INFO True\n"
+    assert "TUNING" in told["subsystems"]
+    again = team.run("transport", cards[1:], world=1, each={"GPU-b": {"rank": 0}})
+    assert again["answers"]["GPU-b"]["pid"] == told["pid"]
+    assert team.run("talk", cards)["answers"]["GPU-a"]["pid"] in measuring
+    team.crew.end()
+    assert fake.all_gone(tmp_path, 2)
+
+
+def test_a_process_that_is_gone_is_had_again(team: Team) -> None:
+    cards = ["GPU-a", "GPU-b"]
+    each = {"GPU-a": {"rank": 0}, "GPU-b": {"rank": 1}}
+    team.start(cards)
+    hand = team.crew._hands["GPU-a", "transport"]
+    hand.companion.kill()
+    assert hand.companion.gone.wait(5)
+    said = team.run("transport", cards, world=2, each=each)
+    assert not said["errors"]
+    assert not team.run("echo", cards)["errors"]
+
+
+def test_one_card_needs_no_process_for_a_group(team: Team) -> None:
+    team.start(["GPU-a"])
+    assert len(fake.running(team.folder)) == 1
+
+
+def test_disks_are_measured_beside_a_stage_of_the_same_card(team: Team) -> None:
+    pid = team.start(["cpu0"])["answers"]["cpu0"]["pid"]
+    waiting = beside(lambda: team.run("storage", ["cpu0"], seconds=1.5))
+    time.sleep(0.2)
+    assert team.run("nap", ["cpu0"], seconds=0.2)["seconds"] < 1
+    said = waiting.result(10)
+    disk = said["answers"]["cpu0"]
+    assert (disk["torch"], disk["pid"] == pid) == (False, False)
+    assert said["samples"] == {}
+    assert team.run("storage", ["cpu0"])["answers"]["cpu0"]["pid"] == disk["pid"]
+
+
 # What goes wrong.
 
 
@@ -346,6 +477,8 @@ def test_a_recording_answers_as_the_workers_did(team: Team) -> None:
     again = Workers(Recorded(json.loads(json.dumps(team.recorder.answers))))
     assert again.run("echo", TWO, {"size": 4, "deadline_seconds": 60}) == second
     assert first["answers"]["cpu0"]["binding"] == "as found"
+    patient = Workers(Replayed(json.loads(json.dumps(team.recorder.answers))))
+    assert patient.run("echo", TWO, {"size": 4, "deadline_seconds": 61}) == second
     unasked = again.run("echo", TWO, {"size": 5})
     assert isinstance(unasked, Absent)
     assert unasked.why is Why.not_asked

@@ -5,7 +5,8 @@
    FAKE_CUDA_CARDS=4             how many cards there are; their UUIDs are GPU-0000000N-0000-4000-8000-000000000000
    FAKE_CUDA_MUTE=1              errors have neither name nor text, as in the toolkit's stub
 
-   CUDA_VISIBLE_DEVICES picks one card by its UUID, as the real library does. */
+   CUDA_VISIBLE_DEVICES names cards by their UUIDs, the first to be device 0, as the real library has it; the others
+   follow in their own order. */
 
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static int cards(void)
     return value == NULL ? 1 : atoi(value);
 }
 
-/* The first card that CUDA shows: all of them, or the one named. */
+/* The first card that CUDA shows: of all, or of those named. */
 static int first(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -79,7 +80,10 @@ int cuDriverGetVersion(int *version)
 
 int cuDeviceGetCount(int *count)
 {
-    *count = getenv("CUDA_VISIBLE_DEVICES") == NULL ? cards() : 1;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    *count = visible == NULL ? cards() : 1;
+    for (; visible != NULL && *visible != '\0'; visible++)
+        *count += *visible == ',';
     return 0;
 }
 

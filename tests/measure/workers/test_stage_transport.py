@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ class Worker:
     """On a card, for what asks nothing of it."""
 
     backend = "cuda"
+    torch: Any = None
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -63,9 +65,8 @@ def test_parts_of_the_cards_run_what_is_measured_of_them(
     monkeypatch.setattr(collectives, "Group", lambda _worker, _arguments: Two())
     monkeypatch.setattr(stage, "announced", announced)
     worker = Worker()
-    worker.torch = type(
-        "torch", (), {"cuda": type("cuda", (), {"nccl": type("nccl", (), {"version": lambda: (2, 28)})})}
-    )  # type: ignore[attr-defined]
+    nccl = SimpleNamespace(version=lambda: (2, 28))
+    worker.torch = SimpleNamespace(cuda=SimpleNamespace(nccl=nccl))
     answer = stage.run(worker, {} if group == "all" else {"group": group})
     assert answer["announced"] == len(made) == count
     assert answer["version"] == [2, 28]

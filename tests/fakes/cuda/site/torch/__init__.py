@@ -92,8 +92,26 @@ class cuda:
         return _Properties(index)
 
     @staticmethod
+    def get_device_name(index):
+        return _Properties.name
+
+    @staticmethod
+    def set_device(index):
+        pass
+
+    @staticmethod
+    def synchronize(device=None):
+        pass
+
+    empty_cache = synchronize
+
+    @staticmethod
     def mem_get_info(device):
         return (149437939712, 150109880320)
+
+
+def device(*words):
+    return ":".join(map(str, words))
 
 
 class _Numbers:
