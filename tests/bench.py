@@ -11,8 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from nodecheck.judge import Status
+from nodecheck.rental.state import State
 from tests.fakes.node import healthy
 from tests.fakes.tree import Ground
+from tests.judge.cases import healthy as nodes
+from tests.rental.killing import kill_writers
+from tests.rental.looks import card, check, minutes, readings
+from tests.report.samples import finding
 
 ROOT = Path(__file__).parents[1]
 NODECHECK = [sys.executable, "-m", "nodecheck"]
@@ -93,6 +99,34 @@ def eight_cards() -> None:
     )
 
 
+def remembered() -> None:
+    """The state of eight cards: a day of checks every minute, 40 days of one every 15 minutes, and SIGKILL."""
+    node = nodes("h200x8")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, first, last, every in (
+            ("state, 1,440 checks of a day", 0, 1440, 1),
+            ("state, then 40 days of 96", 1440, 41 * 1440, 15),
+        ):
+            state, seconds = State(Path(folder), "bench"), []
+            for number in range(first, last, every):
+                found = [finding("drift.heat", Status.warn, card(0))] * (number % 500 < 30)
+                result = check(minutes(number), found, readings=readings(node, number))
+                began = time.perf_counter()
+                state.record(result, node)
+                seconds.append(time.perf_counter() - began)
+            episodes = len(state.episodes())
+            state.close()
+            print(
+                f"{name:<44} {statistics.median(seconds) * 1000:6.1f} ms each (longest {max(seconds) * 1000:.0f} ms), "
+                f"{state.path.stat().st_size / 1e6:.2f} MB, {episodes} episodes"
+            )
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = kill_writers(Path(folder), points=200, seed=int(time.time()))
+        print(
+            f"{'state, writers killed at 200 random points':<44} {recorded} checks, none lost but the killed run"
+        )
+
+
 def main() -> None:
     """Every benchmark that this machine allows."""
     row("--help", [*NODECHECK, "--help"], 9)
@@ -107,6 +141,7 @@ def main() -> None:
         row("accept over an 8-card recording (h200x8)", accept("h200x8", folder, "--from", recording), 5)
     if shutil.which("cc"):
         eight_cards()
+    remembered()
 
 
 if __name__ == "__main__":
