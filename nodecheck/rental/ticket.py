@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from nodecheck import __version__
 from nodecheck.facts import Absent, known
 from nodecheck.facts.comparison import same_node
-from nodecheck.judge import Judgement, Owner, judge
+from nodecheck.judge import REGISTRY, Judgement, Owner, judge
 from nodecheck.rental import summary
 from nodecheck.report import document, folder, page
 from nodecheck.report.document import EVIDENCE, Report, ReportError
@@ -244,21 +244,20 @@ _WORD = re.compile(r"[a-z0-9-]+")
 
 
 def _own_words(reports: Iterable[Report]) -> frozenset[str]:
-    """What the words of the models are, and of the rules."""
+    """What the words of facts and findings are: those of the models, of the rules, and products' names."""
     words: set[str] = set()
     waiting: list[Any] = [document.schema()]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            words.update(map(str, item.get("properties", ())))
-            words.update(map(str, item.get("enum", ())))
+            words.update(map(str, (*item.get("properties", ()), *item.get("enum", ()))))
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
+    said = [f"{rule.id} {rule.title} {rule.meaning} {rule.next_step}" for rule in REGISTRY.values()]
     for report in reports:
-        for finding in report.judgement.findings:
-            said = " ".join((finding.id, finding.title, finding.meaning, finding.next_step)).lower()
-            words.update(_WORD.findall(said))
+        said += [str(card.identity.name) for card in report.facts.known_cards]
+    words.update(word for text in said for word in _WORD.findall(text.lower()))
     return frozenset(part for word in words for part in (word, *re.split("[_-]", word)))
 
 

@@ -8,6 +8,7 @@ sysfs, lists of CPUs) stays as it is.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import math
 import re
 from collections import Counter
@@ -89,8 +90,8 @@ class Redaction:
     def __init__(
         self, parts: Sequence[Part], *, kept: Iterable[str] = (), scrub_serials: bool = False
     ) -> None:
-        """`kept` are words that facts and findings are made of: a name that is one of them goes only where it clearly
-        stands for a name."""
+        """`kept` are the words that facts and findings are made of: a name that is one of them goes only where it
+        clearly stands for a name."""
         self._scrubber = _Scrubber(keep_identity=False, scrub_serials=scrub_serials, words=True)
         self._parts = tuple(parts)
         for part in self._parts:
@@ -397,6 +398,8 @@ class _Scrubber:
         """Whether addresses become words, not addresses."""
         self._given: dict[Kind, dict[str, str]] = {}
         """Original → pseudonym."""
+        self._numbers: Counter[Kind] = Counter()
+        """The last pseudonym of each kind; fewer than originals, since a node's own names share one."""
         self._used: Counter[tuple[Kind, str]] = Counter()
         self._secrets = 0
         self._names: re.Pattern[str] | None = None
@@ -425,17 +428,14 @@ class _Scrubber:
             short = name.lower().partition(".")[0].strip()
             if not short:
                 continue
-            if _EARLIER.fullmatch(short):
+            earlier = _EARLIER.fullmatch(short) is not None
+            if earlier:
                 self._own_earlier.setdefault(node, set()).add(short)
-                key = f"{node}\0own"
+            key = f"{node}\0own" if earlier else short
+            if node in self._own:
+                self._given["host"].setdefault(key, self._own[node])
             else:
-                key = short
-            known = self._own.get(node)
-            given = self._given.setdefault("host", {})
-            if known is None:
-                self._own[node] = given.setdefault(key, f"host-{len(set(given.values())) + 1}")
-            else:
-                given.setdefault(key, known)
+                self._own[node] = self._pseudonym("host", key, lambda n: f"host-{n}")
 
     def enter(self, part: str, node: str, *, scrubbed: bool) -> None:
         """What follows is of this part: pseudonyms of an earlier scrub mean what they mean there."""
@@ -462,7 +462,7 @@ class _Scrubber:
     def _learn_names(
         self, answers: Sequence[Answers], hosts: Iterable[str], users: Iterable[str], words: Iterable[str]
     ) -> None:
-        kept = _COMMON.union(words, *map(_vocabulary, answers))
+        kept = _COMMON.union(words or itertools.chain.from_iterable(map(_vocabulary, answers)))
         own = [name for every in answers for name in _own_names(every)]
         for name in own:
             self._host(name)  # the node itself is host-1
@@ -506,26 +506,27 @@ class _Scrubber:
         """An encoded answer, scrubbed."""
         if source == "files" and question.startswith("hex "):
             return stored
-        if isinstance(stored, dict):
-            stored = (
-                {**stored, "value": self._known_place(question, stored["value"])}
-                if "value" in stored
-                else stored
-            )
-        return self.json(stored, "", _context(question))
-
-    def _known_place(self, question: str, value: Json) -> Json:
-        """Answers of which it is known what they are."""
+        context = _context(question)
+        if not isinstance(stored, dict) or "value" not in stored:
+            return self.json(stored, "", context)
+        value = stored["value"]
         if question.endswith("/environ") and isinstance(value, str):
-            return _allowed(value)
-        if not self._identity:
-            return value
-        # The node's own name goes where it is the answer, even if it is a word like any other.
-        if question == "uname" and isinstance(value, dict) and isinstance(value.get("node"), str):
-            return {**value, "node": self._host(value["node"])}
-        if question.endswith("hostname") and isinstance(value, str):
-            return self._host(value.strip())
-        return value
+            value = _allowed(value)
+        made = self.json({**stored, "value": value}, "", context)
+        if self._identity and isinstance(made, dict):
+            # The node's own name goes where it is the answer, even if it is a word like any other.
+            if question == "uname" and isinstance(value, dict) and isinstance(value.get("node"), str):
+                made["value"] = {**made["value"], "node": self._own_name(value["node"])}
+            elif question.endswith("hostname") and isinstance(value, str):
+                made["value"] = self._own_name(value.strip())
+        return made
+
+    def _own_name(self, name: str) -> str:
+        return (
+            _EARLIER.sub(self._earlier, name)
+            if self._words and _EARLIER.fullmatch(name)
+            else self._host(name)
+        )
 
     def json(self, value: Json, key: str = "", context: Context = "prose") -> Json:
         """Somebody's JSON: a key may call its value a secret or a name."""
@@ -549,10 +550,13 @@ class _Scrubber:
             # Nothing so short is a secret; it may be a name.
             return self.text(value, key=key, context=context) if self._identity or len(value) > 5 else value
         if isinstance(value, Mapping):
-            return {
+            made = {
                 self.text(name): self.document(item, name, "settings" if name in _SETTINGS else context)
                 for name, item in value.items()
             }
+            if self._identity and key == "host" and isinstance(value.get("name"), str):
+                made["name"] = self._own_name(value["name"])
+            return made
         if isinstance(value, (list, tuple)):
             if context == "settings" and len(value) == 2 and all(isinstance(item, str) for item in value):
                 name, setting = value
@@ -752,8 +756,8 @@ class _Scrubber:
     def _pseudonym(self, kind: Kind, original: str, make: Callable[[int], str]) -> str:
         given = self._given.setdefault(kind, {})
         if original not in given:
-            # Not their number: a node's own names share one.
-            given[original] = make(len(set(given.values())) + 1)
+            self._numbers[kind] += 1
+            given[original] = make(self._numbers[kind])
         self._used[kind, given[original]] += 1
         return given[original]
 
@@ -865,9 +869,9 @@ def _users(answers: Answers) -> Iterator[str]:
                     yield login["user"]
 
 
-def _keyed(value: Json) -> Iterator[tuple[str, str]]:
-    """Every text with what it is the value of: a key, or the name in a pair."""
-    waiting: list[tuple[str, Json]] = [("", value)]
+def _keyed(value: Json, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text with what it is the value of: a key, or the name in a pair; else what all of it is called."""
+    waiting: list[tuple[str, Json]] = [(name, value)]
     while waiting:
         key, item = waiting.pop()
         if isinstance(item, str):
@@ -920,15 +924,9 @@ def _allowed(environ: str) -> str:
 
 def _called_serial(question: str, stored: Json) -> Iterator[str]:
     """Values that a question or a key calls a serial number."""
-    waiting: list[tuple[str, Json]] = [(question, stored)]
-    while waiting:
-        name, item = waiting.pop()
-        if isinstance(item, Mapping):
-            waiting += [
-                (name if key in ("value", "detail") else str(key), inner) for key, inner in item.items()
-            ]
-        elif isinstance(item, str) and _SERIAL_KEY.search(name) and re.fullmatch(r"\s*[\w-]{5,64}\s*", item):
-            yield item.strip()
+    for key, text in _keyed(stored, question):
+        if _SERIAL_KEY.search(key) and re.fullmatch(r"\s*[\w-]{5,64}\s*", text):
+            yield text.strip()
 
 
 def _same_shape(serial: str, n: int) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodecheck.facts import Absent, Node, Why
@@ -88,7 +88,8 @@ def _with_figures(profile: Profile, **figures: Any) -> Report:
 
 
 def compared(before: Figure, after: Figure) -> Any:
-    sides = [report(change(NODE, "measurements", Measurements(figures=(f,)))) for f in (before, after)]
+    nodes = [change(NODE, "measurements", Measurements(figures=(f,))) for f in (before, after)]
+    sides = [HEALTHY.model_copy(update={"facts": node}) for node in nodes]
     (found,) = diff(*sides).figures
     return found
 
@@ -117,6 +118,7 @@ def test_figures(
     assert (found.beyond_spread, found.significant, found.better) == (beyond, significant, better)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.floats(1, 1e6), st.floats(0, 1e5), st.floats(1, 1e6), st.floats(0, 1e5))
 def test_significance_has_no_direction(one: float, its: float, other: float, others: float) -> None:
     there, back = (
