@@ -56,7 +56,7 @@ def install(
     ] = None,
 ) -> None:
     """Put the checks into your crontab, or your systemd's timers, in place of those that are there."""
-    from nodecheck.rental.schedule import WAYS, ScheduleError, by_hand, plan
+    from nodecheck.rental.schedule import WAYS, ScheduleError, by_hand, plan, rehearse
 
     _refuse_what_check_refuses(options or [])
     try:
@@ -66,6 +66,7 @@ def install(
     troubles = {way.name: way.trouble() for way in WAYS}
     chosen = next((way for way in WAYS if not troubles[way.name]), None)
     try:
+        rehearse()
         if chosen is None:
             say(by_hand(wanted))
             told = "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodecheck.rental.schedule import ScheduleError, by_hand, plan
+from nodecheck.rental.schedule import ScheduleError, by_hand, plan, rehearse
 from nodecheck.rental.schedule.cron import BEGIN, END, Cron, block, lines_of, with_block
 from nodecheck.rental.schedule.plan import Plan
 from nodecheck.rental.schedule.systemd import Systemd
@@ -326,6 +326,23 @@ def test_a_folder_that_cannot_be_written_is_told(machine: Machine) -> None:
     (machine.home / ".config").write_text("a file")
     with pytest.raises(ScheduleError, match="cannot write to"):
         Systemd().install(every(900))
+
+
+# Before it is put anywhere
+
+
+def test_it_is_started_once_as_it_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nodecheck"
+    program.write_text(
+        '#!/bin/sh\n[ -z "$SECRET" ] || exit 0\necho "No module named nodecheck" >&2\nexit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(program)])
+    monkeypatch.setenv("SECRET", "not handed on")
+    with pytest.raises(ScheduleError, match=r"would not start: .*/nodecheck says No module named nodecheck"):
+        rehearse()
+    program.write_text('#!/bin/sh\n[ "$*" = --version ]\n')
+    rehearse()
 
 
 # By hand

@@ -8,10 +8,10 @@ from __future__ import annotations
 import shlex
 
 from nodecheck.rental.schedule.cron import Cron, lines_of
-from nodecheck.rental.schedule.plan import Plan, ScheduleError, Way, plan, program, runs, variables
+from nodecheck.rental.schedule.plan import Plan, ScheduleError, Way, plan, program, rehearse, runs, variables
 from nodecheck.rental.schedule.systemd import Systemd
 
-__all__ = ["WAYS", "Plan", "ScheduleError", "Way", "by_hand", "plan", "program"]
+__all__ = ["WAYS", "Plan", "ScheduleError", "Way", "by_hand", "plan", "program", "rehearse"]
 
 WAYS: tuple[Way, ...] = (Cron(), Systemd())
 """The better one first: cron runs whether or not anybody is logged in, and mails."""

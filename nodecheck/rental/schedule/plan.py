@@ -106,6 +106,21 @@ def variables() -> dict[str, str]:
     return kept
 
 
+def rehearse() -> None:
+    """Start this nodecheck with nothing but what it will be started with. Raises `ScheduleError` where that fails."""
+    # From another folder a package that was found in this one is not there.
+    said = child.run(
+        (*program(), "--version"),
+        deadline_seconds=DEADLINE_SECONDS,
+        env={**variables(), "PYTHONSAFEPATH": "1"},
+    )
+    if isinstance(said, Absent) or said.returncode != 0:
+        why = str(said) if isinstance(said, Absent) else told(said)
+        raise ScheduleError(
+            f"nodecheck would not start: {' '.join(program())} says {why}; install it (pipx install)"
+        )
+
+
 def runs(plan: Plan) -> Mapping[str, tuple[str, ...]]:
     """The command of each entry by its name."""
     commands = {"check": (*program(), "check", *plan.options)}
@@ -139,4 +154,4 @@ def run(program: str, *arguments: str, given: bytes = b"") -> child.Output:
 
 def told(said: child.Output) -> str:
     """What a program that failed said."""
-    return brief(said.stderr.strip() or said.stdout.strip(), 200) or f"exit code {said.returncode}"
+    return brief((said.stderr.strip() or said.stdout.strip())[-200:], 200) or f"exit code {said.returncode}"
