@@ -87,6 +87,7 @@ def _shown(sentences: Sequence[str]) -> tuple[str, ...]:
 
 
 def _kind(piece: Cut) -> Kind | None:
+    """The first of the kinds that the section begins as which recognises it; the command at the prompt goes first."""
     return next((kind for kind in piece.kinds if kind.recognises(piece.section.text)), None)
 
 

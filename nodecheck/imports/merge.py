@@ -214,18 +214,12 @@ class _Merging:
     told: Sequence[Told]
     conflicts: list[str] = field(default_factory=list)
 
-    def source(self, n: int) -> str:
-        """How a contradiction names the output: with its file where the kind alone does not tell."""
-        one = self.told[n]
-        alone = sum(other.kind.name == one.kind.name for other in self.told) == 1
-        return one.kind.name if alone else f"{one.kind.name} ({one.file})"
-
     def cards(self, groups: Sequence[_Group]) -> list[Card]:
         merged = []
         for group in groups:
             first = group[0][1]
             numbered = next((c.index for i, c in group if self.told[i].piece.numbered), first.index)
-            card = self.fold(group, f"GPU {numbered}")
+            card = self.fold(group, f"GPU {numbered}: ")
             merged.append(card.model_copy(update={"index": numbered}))
         return merged
 
@@ -235,19 +229,38 @@ class _Merging:
 
     def fold(self, facts: Sequence[tuple[int, F]], subject: str) -> F:
         """One fact out of several of its kind, the first being the most exact."""
-        (n, result), *rest = facts
-        sources = dict.fromkeys(_leaves(result, ""), n)
-        settled: dict[str, Absent] = {}
+        (first, result), *rest = facts
+        folding = _Folding(self, subject, dict.fromkeys(_leaves(result, ""), (first,)))
         for n, other in rest:
-            result = self._both(result, other, sources, n, "", subject, settled)
-        return _with_witnesses(result, {path: self.told[n].kind.name for path, n in sources.items()})
+            result = folding.both(result, other, n, "")
+        return _with_witnesses(result, {path: self._names(told) for path, told in folding.sources.items()})
 
-    def _both(
-        self, a: F, b: F, sources: dict[str, int], n: int, path: str, subject: str, settled: dict[str, Absent]
-    ) -> F:
+    def _names(self, told: Sequence[int]) -> str:
+        return ", ".join(dict.fromkeys(self.told[n].kind.name for n in told))
+
+    def name(self, n: int) -> str:
+        """How a contradiction names an output: with its file where the kind alone does not tell."""
+        one = self.told[n]
+        alone = sum(other.kind.name == one.kind.name for other in self.told) == 1
+        return one.kind.name if alone else f"{one.kind.name} ({one.file})"
+
+
+@dataclass
+class _Folding:
+    """One fact on its way through all outputs that tell it."""
+
+    merging: _Merging
+    subject: str
+    sources: dict[str, tuple[int, ...]]
+    """Path below the fact → the outputs that told it."""
+    settled: set[str] = field(default_factory=set)
+    """Paths of contradictions, which no further output resolves."""
+
+    def both(self, a: F, b: F, n: int, path: str) -> F:
+        """`a` with what `b`, of output `n`, adds to it."""
         model = type(a)
         update: dict[str, Any] = {}
-        for name, info in model.model_fields.items():
+        for name in model.model_fields:
             if (
                 name in _OWN
                 or (model is Card and name in ("vendor", "index"))
@@ -255,59 +268,58 @@ class _Merging:
             ):
                 continue
             here, there = getattr(a, name), getattr(b, name)
-            at = f"{path}{name}"
-            if here == there or at in settled or isinstance(there, Absent):
-                if isinstance(here, Absent) and here.why is Why.not_asked and isinstance(there, Absent):
-                    update[name] = there
-                continue
-            if isinstance(here, Absent):
-                update[name] = there
-                sources |= dict.fromkeys(_leaves(there, f"{at}.") if isinstance(there, Fact) else (at,), n)
-            elif isinstance(here, Fact) and type(here) is type(there):
-                update[name] = self._both(here, there, sources, n, f"{at}.", subject, settled)
-            elif (keys := _keys(here, there)) is not None:
-                update[name] = self._items(here, there, keys, sources, n, f"{at}.", subject, settled)
-            elif (fact := f"{model.__name__}.{name}") in _MOVES:
-                continue
-            elif fact in _GROWS or fact in _ONCE_FALSE:
-                if (there > here) is (fact in _GROWS):
-                    update[name] = there
-                    sources[at] = n
-            elif isinstance(here, float) and isinstance(there, float) and abs(here - there) < _ROUNDED_WATTS:
-                if here.is_integer():
-                    update[name] = there
-                    sources[at] = n
-            else:
-                first = sources.get(at, 0)
-                settled[at] = absent = Absent(
-                    why=Why.failed,
-                    detail=f"{self.source(first)} says {_shown(here)}, {self.source(n)} says {_shown(there)}",
-                )
-                what = info.description or name
-                self.conflicts.append(f"{subject + ': ' if subject else ''}{at} ({what}): {absent.detail}")
-                update[name] = absent
+            if here != there and f"{path}{name}" not in self.settled:
+                value = self._either(model, name, here, there, n, path)
+                if value != here:
+                    update[name] = value
         return a.model_copy(update=update) if update else a
 
+    def _either(self, model: type[Fact], name: str, here: Any, there: Any, n: int, path: str) -> Any:
+        at, fact = f"{path}{name}", f"{model.__name__}.{name}"
+        if isinstance(there, Absent):
+            unasked = isinstance(here, Absent) and here.why is Why.not_asked
+            return there if unasked else here
+        if isinstance(here, Absent):
+            return self._take(at, there, n)
+        if isinstance(here, Fact) and type(here) is type(there):
+            return self.both(here, there, n, f"{at}.")
+        if (keys := _keys(here, there)) is not None:
+            return self._items(at, here, there, keys, n)
+        if fact in _MOVES:
+            return here
+        if fact in _GROWS:
+            return self._take(at, there, n) if there > here else here
+        if fact in _ONCE_FALSE:
+            return here if there else self._take(at, there, n)
+        if isinstance(here, float) and isinstance(there, float) and abs(here - there) < _ROUNDED_WATTS:
+            return self._take(at, there, n) if here.is_integer() else here
+        return self._contradiction(at, model.model_fields[name].description or name, here, there, n)
+
+    def _take(self, at: str, value: Any, n: int) -> Any:
+        paths = _leaves(value, f"{at}.") if isinstance(value, Fact) else (at,)
+        self.sources |= dict.fromkeys(paths, (n,))
+        return value
+
+    def _contradiction(self, at: str, what: str, here: Any, there: Any, n: int) -> Absent:
+        first = self.sources.get(at, (0,))[0]
+        said = f"{self.merging.name(first)} says {_shown(here)}, {self.merging.name(n)} says {_shown(there)}"
+        self.settled.add(at)
+        self.merging.conflicts.append(f"{self.subject}{at} ({what}): {said}")
+        return Absent(why=Why.failed, detail=said)
+
     def _items(
-        self,
-        a: tuple[Fact, ...],
-        b: tuple[Fact, ...],
-        keys: tuple[str, ...],
-        sources: dict[str, int],
-        n: int,
-        path: str,
-        subject: str,
-        settled: dict[str, Absent],
+        self, at: str, a: tuple[Fact, ...], b: tuple[Fact, ...], keys: tuple[str, ...], n: int
     ) -> tuple[Fact, ...]:
         """Two lists of things with names of their own: those of the same name are one."""
         items = {_key(item, keys): item for item in a}
+        before = dict(items)
         for item in b:
             key = _key(item, keys)
-            if key in items:
-                named = f"{path}{'-'.join(str(part) for part in key)}."
-                items[key] = self._both(items[key], item, sources, n, named, subject, settled)
-            else:
-                items[key] = item
+            named = f"{at}.{'-'.join(str(part) for part in key)}."
+            items[key] = self.both(items[key], item, n, named) if key in items else item
+        self.sources = {path: told for path, told in self.sources.items() if not path.startswith(f"{at}.")}
+        if items != before:
+            self.sources[at] = (*self.sources.get(at, ()), n)
         return tuple(items.values())
 
 

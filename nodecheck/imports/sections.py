@@ -103,7 +103,8 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
     """
     start, first_line, heading = 0, 1, ""
     current: tuple[Kind, ...] = ()
-    awaits_title = False
+    # After a prompt, what its command prints is expected; what is there all the same counts for more.
+    expected = awaits_title = False
     found = 0
 
     def section(end: int) -> Cut | None:
@@ -116,7 +117,7 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
     for number, position, line in _lines(text):
         prompt = _PROMPT.match(line)
         rule = None if prompt else _RULE.match(line)
-        begun = () if prompt or rule else _begun(line, current, kinds)
+        begun = () if prompt or rule else _begun(line, current, kinds, expected=expected)
         title = awaits_title and not (prompt or rule or begun) and bool(line.strip())
         if not (prompt or rule or begun or title):
             continue
@@ -127,7 +128,7 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
             yield piece
         start, first_line, current = position, number, begun
         if begun:
-            awaits_title = False
+            expected = awaits_title = False
             continue
         start = min(position + len(line) + 1, len(text))
         first_line = number + 1
@@ -138,16 +139,21 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
         else:
             heading, awaits_title = line.strip()[:300], False
         current = tuple(kind for kind in kinds if kind.command and kind.command.search(heading))
+        expected = True
     if piece := section(len(text)):
         yield piece
 
 
-def _begun(line: str, current: tuple[Kind, ...], kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+def _begun(
+    line: str, current: tuple[Kind, ...], kinds: Sequence[Kind], *, expected: bool
+) -> tuple[Kind, ...]:
     """The kinds of which a section starts with this line; none where the line goes on with the present one."""
     starts = tuple(kind for kind in kinds if kind.begins and kind.begins.match(line))
     if starts:
         return starts
     inside = tuple(kind for kind in kinds if kind.goes_on and kind.goes_on.match(line))
+    if expected:
+        return tuple(sorted(inside, key=lambda kind: kind not in current))
     return () if any(kind in current for kind in inside) else inside
 
 

@@ -588,7 +588,9 @@ _ECC_LAYOUTS: tuple[tuple[str, dict[str, tuple[str, ...]]], ...] = (
 )  # fmt: skip
 _ECC_TOTALS = {
     # Before Turing: by cell, single or double bit.
-    "corrected": ("ecc_errors/{0}/single_bit/total", "ecc errors/{0}/single bit/total", "ecc.errors.corrected.{0}.total"),
+    "corrected": (
+        "ecc_errors/{0}/single_bit/total", "ecc errors/{0}/single bit/total", "ecc.errors.corrected.{0}.total",
+    ),
     "uncorrected": (
         "ecc_errors/{0}/double_bit/total", "ecc errors/{0}/double bit/total", "ecc.errors.uncorrected.{0}.total",
     ),

@@ -101,13 +101,9 @@ def _kind(name: str, command: str, sign: re.Pattern[str] | None) -> Kind:
         lambda section: _read(section, name),
         goes_on=_CARD,
         command=re.compile(command),
-        recognises=lambda text: bool(sign.search(text)) if sign else bool(_CARD_ANYWHERE.search(text)),
+        recognises=lambda text: sign is None or bool(sign.search(text)),
     )
 
-
-_CARD_ANYWHERE = re.compile(
-    _CARD.pattern.replace("?P<index>", "").replace("?P<name>", "").replace("?P<uuid>", ""), re.MULTILINE
-)
 
 KINDS = (
     _kind("nvidia-smi nvlink -s", r"nvidia-smi nvlink .{0,40}(?:-s|--status)\b", _STATUS_LINE),

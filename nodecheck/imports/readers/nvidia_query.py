@@ -64,12 +64,11 @@ def time_of(text: str) -> datetime | None:
     """`Mon Nov 30 17:04:42 2026`, or `2026/11/30 17:04:42.123`. The node's own time zone is not told; UTC is
     assumed."""
     line = " ".join(text.split())
-    for form in ("%a %b %d %H:%M:%S %Y", "%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S"):
-        try:
-            return datetime.strptime(line[:40], form).replace(tzinfo=timezone.utc)
-        except ValueError:
-            continue
-    return None
+    form = "%a %b %d %H:%M:%S %Y" if line[:1].isalpha() else "%Y/%m/%d %H:%M:%S.%f"
+    try:
+        return datetime.strptime(line[:40], form).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
 
 
 # XML
@@ -191,7 +190,8 @@ def _lines(text: str) -> Iterator[str]:
 _NAME = r"[a-z][a-z_0-9.]{1,80}(?: \[[A-Za-z/%]{1,8}\])?"
 _KNOWN = "|".join(re.escape(name) for name in sorted(CSV_NAMES, key=len, reverse=True))
 _HEADER = re.compile(
-    rf"(?=[^\n]{{0,4000}}[.,])(?=(?:[^,\n]{{1,80}},){{0,150}}? ?(?:{_KNOWN})(?:[ ,]|\s*$)){_NAME}(?:, ?{_NAME}){{0,150}}\s*$"
+    rf"(?=[^\n]{{0,4000}}[.,])(?=(?:[^,\n]{{1,80}},){{0,150}}? ?(?:{_KNOWN})(?:[ ,]|\s*$))"
+    rf"{_NAME}(?:, ?{_NAME}){{0,150}}\s*$"
 )
 _ASKED = re.compile(r"--query-gpu[= ]['\"]?([\w.,]{1,4000})")
 

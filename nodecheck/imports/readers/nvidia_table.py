@@ -34,30 +34,36 @@ _FIRST = re.compile(
     r" {1,20}(?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) {1,10}(?P<display>\S{1,8}) {0,10}\|"
     r" {0,40}(?P<ecc>\S.{0,20}?) {0,20}\|"
 )
+_NO_NUMBER = r"N/A|ERR!|Unknown Error|\[.{1,20}\]"
 _SECOND = re.compile(
-    r"\| {0,6}(?P<fan>\S{1,6}) {1,10}(?P<temperature>\d{1,3}C|N/A|ERR!) {1,10}(?P<state>P\d{1,2}|N/A|ERR!|Unknown) {1,40}"
-    r"(?P<draw>\d{1,5}W|N/A|ERR!|Unknown Error|\[.{1,20}\]) {0,5}/ {0,8}(?P<limit>\d{1,5}W|N/A|ERR!|Unknown Error|\[.{1,20}\]) {0,20}\|"
-    r" {0,40}(?P<used>\d{1,9}MiB|N/A|ERR!|Unknown Error) {0,5}/ {0,20}(?P<total>\d{1,9}MiB|N/A|ERR!|Unknown Error) {0,10}\|"
+    r"\| {0,6}(?P<fan>\S{1,6}) {1,10}(?P<temperature>\d{1,3}C|N/A|ERR!) {1,10}"
+    r"(?P<state>P\d{1,2}|N/A|ERR!|Unknown) {1,40}"
+    rf"(?P<draw>\d{{1,5}}W|{_NO_NUMBER}) {{0,5}}/ {{0,8}}(?P<limit>\d{{1,5}}W|{_NO_NUMBER}) {{0,20}}\|"
+    rf" {{0,40}}(?P<used>\d{{1,9}}MiB|{_NO_NUMBER}) {{0,5}}/ {{0,20}}(?P<total>\d{{1,9}}MiB|{_NO_NUMBER}) {{0,10}}\|"
     r" {0,20}(?P<busy>\d{1,3}%|N/A|ERR!) {1,20}(?P<compute>\S.{0,20}?) {0,10}\|"
 )
-_THIRD = re.compile(r"\| {20,}\| {10,}\| {0,40}(?P<mig>\S.{0,20}?)\*? {0,10}\|")
+_THIRD = re.compile(r"\| {20,60}\| {10,60}\| {0,40}(?P<mig>\S.{0,20}?)\*? {0,10}\|")
 _PROCESS = re.compile(
-    r"\| {1,6}(?P<gpu>\d{1,3})(?: {1,6}(?:\d{1,3}|N/A) {1,6}(?:\d{1,3}|N/A))? {1,20}(?P<pid>\d{1,10}) {1,10}(?P<kind>[CGM+]{1,3}) {1,10}"
+    r"\| {1,6}(?P<gpu>\d{1,3})(?: {1,6}(?:\d{1,3}|N/A) {1,6}(?:\d{1,3}|N/A))? {1,20}"
+    r"(?P<pid>\d{1,10}) {1,10}(?P<kind>[CGM+]{1,3}) {1,10}"
     r"(?P<name>\S.{0,200}?) {1,100}(?P<used>\d{1,9}MiB|N/A|\[.{1,20}\])? {0,10}\|"
 )
 _CUT_NAME = re.compile(r"\.\.\.?$")
 
 
 def _read(section: Section) -> Piece:
-    driver, cuda = Driver(), None
+    driver = Driver()
     taken_at: datetime | None = None
     rows: list[_Row] = []
     processes: dict[int, list[Process]] = {}
-    listed_processes = ended = broken = False
+    listed_processes = ended = False
+    remarks: list[str] = []
     for line in _lines(section.text):
         if versions := _VERSIONS.match(line):
+            if rows:
+                remarks.append("more than one table; only the first was read")
+                break
             driver = Driver(version=_version(versions["driver"]), cuda_version=_version(versions["cuda"]))
-            cuda = versions["cuda"]
         elif "Processes:" in line:
             listed_processes = True
         elif listed_processes and (entry := _PROCESS.match(line)):
@@ -76,12 +82,9 @@ def _read(section: Section) -> Piece:
         elif rows and re.match(r"\+-[-+]{20,}\+?\s*$", line):
             ended = True
         taken_at = taken_at or time_of(line)
-    del cuda
     whole_list = listed_processes and section.text.rstrip().endswith("+")
-    for row in rows:
-        broken = broken or row.second is None
+    broken = any(row.second is None for row in rows)
     counted: Maybe[int] = len(rows)
-    remarks = []
     if not ended or broken:
         counted = Absent(why=Why.failed, detail="the table is cut short or damaged before its end")
         remarks.append(f"the table is cut short or damaged; {len(rows)} cards were read")
@@ -123,18 +126,21 @@ class _Row:
             said = second["compute"]
             compute = absence(said) or COMPUTE_MODES.get(said.lower()) or said.lower().replace(" ", "_")
         mig = _flag(third["mig"]) if third is not None else NOT_ASKED
+        ecc_off = first["ecc"].lower() in ("off", "disabled")
+        # A card that is going prints ERR! for what it no longer answers; the table does not say more.
+        answers = second is None or "ERR!" not in second[0]
         return Card(
             vendor="nvidia",
             source=TABLE.name,
             index=self.index,
-            usable=True,
-            lost=False,
+            usable=True if answers else NOT_ASKED,
+            lost=False if answers else NOT_ASKED,
             pci_address=pci_address(first["bus"]) or NOT_ASKED,
             identity=Identity(name=_name(first["name"])),
             memory=memory,
             # Volatile errors since the driver was loaded; where ECC is off, or there is none, no number stands here.
             health=Health(
-                ecc_enabled=True if not isinstance(ecc, Absent) else NOT_ASKED,
+                ecc_enabled=False if ecc_off else ecc if isinstance(ecc, Absent) else True,
                 ecc_volatile=EccCounts(uncorrected=ecc) if not isinstance(ecc, Absent) else NOT_ASKED,
             ),
             power=power,
@@ -187,6 +193,11 @@ def _spaced(size: str) -> str:
     return size.replace("MiB", " MiB")
 
 
+def _unnamed(pattern: re.Pattern[str]) -> str:
+    """The pattern as a part of a larger one."""
+    return re.sub(r"\?P<\w+>", "?:", pattern.pattern)
+
+
 def _lines(text: str) -> Iterator[str]:
     for line in text[:4_000_000].split("\n"):
         yield line[:400]
@@ -194,36 +205,26 @@ def _lines(text: str) -> Iterator[str]:
 
 # Instead of the table
 
-_ERRORS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"Failed to initialize NVML: Driver/library version mismatch"),
-        "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
-    ),
-    (
-        re.compile(r"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver"),
-        "NVML_ERROR_DRIVER_NOT_LOADED",
-    ),
-    (re.compile(r"Failed to initialize NVML: Driver Not Loaded"), "NVML_ERROR_DRIVER_NOT_LOADED"),
-    (re.compile(r"Failed to initialize NVML: Insufficient Permissions"), "NVML_ERROR_NO_PERMISSION"),
-    (re.compile(r"Failed to initialize NVML: Unknown Error"), "NVML_ERROR_UNKNOWN"),
-    (
-        re.compile(r"Failed to initialize NVML: GPU access blocked by the operating system"),
-        "NVML_ERROR_OPERATING_SYSTEM",
-    ),
-    (re.compile(r"Failed to initialize NVML: "), "NVML"),
+_ERRORS: tuple[tuple[str, str], ...] = (
+    ("Failed to initialize NVML: Driver/library version mismatch", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+    ("NVIDIA-SMI has failed because it couldn't communicate with", "NVML_ERROR_DRIVER_NOT_LOADED"),
+    ("Failed to initialize NVML: Driver Not Loaded", "NVML_ERROR_DRIVER_NOT_LOADED"),
+    ("Failed to initialize NVML: Insufficient Permissions", "NVML_ERROR_NO_PERMISSION"),
+    ("Failed to initialize NVML: Unknown Error", "NVML_ERROR_UNKNOWN"),
+    ("Failed to initialize NVML: ", "NVML"),
 )
+"""How the line begins, and the error of NVML behind it, by which rules know it."""
 _NONE = re.compile(r"No devices were found")
 _HANDLE = re.compile(
     r"Unable to determine the device handle for GPU ?(?P<bus>[0-9A-Fa-f:.]{7,16}): (?P<said>.{1,120})"
 )
-_MISSING = re.compile(r".{0,80}nvidia-smi: (?:command )?not found")
 
 
 def _read_error(section: Section) -> Piece:
     cards: list[Card] = []
     for line in _lines(section.text):
-        for pattern, name in _ERRORS:
-            if pattern.match(line):
+        for said, name in _ERRORS:
+            if line.startswith(said):
                 return Piece(cards=Absent(why=Why.failed, detail=f"{name}: {word(line[:200])}"))
         if _NONE.match(line):
             return Piece(cards=(), topology=Topology(nvml_count=0))
@@ -247,11 +248,18 @@ def _read_error(section: Section) -> Piece:
     )
 
 
-TABLE = Kind("nvidia-smi", _read, begins=_VERSIONS, goes_on=_FIRST)
+_WITHIN = re.compile(rf"{_unnamed(_VERSIONS)}|{_unnamed(_FIRST)}", re.MULTILINE)
+TABLE = Kind(
+    "nvidia-smi",
+    _read,
+    begins=re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\s*$"),
+    goes_on=_WITHIN,
+    recognises=lambda text: bool(re.search(rf"^(?:{_WITHIN.pattern})", text, re.MULTILINE)),
+)
 ERROR = Kind(
     "nvidia-smi (error)",
     _read_error,
-    begins=re.compile("|".join(p.pattern for p in (*(pattern for pattern, _ in _ERRORS), _NONE))),
-    goes_on=re.compile(_HANDLE.pattern.replace("?P<bus>", "").replace("?P<said>", "")),
+    begins=re.compile("|".join([*(re.escape(said) for said, _ in _ERRORS), _NONE.pattern])),
+    goes_on=_HANDLE,
 )
 KINDS = (TABLE, ERROR)
