@@ -203,6 +203,10 @@ class Look:
     node: Node
 
 
+_AMD_DOORS = {"sysfs": "kfd", "amd_smi": "amd_smi", "amdsmi": "amdsmi", "rocm_smi": "amd_smi"}
+"""The door that a source of AMD's looks through."""
+
+
 def card_rule(
     id: str,
     title: str,
@@ -238,6 +242,8 @@ def card_rule(
                 return skipped(f"The profile {profile.name} does not say.")
             seen = observe(card, path, card.source) if path else Observation(card, "")
             known: dict[str, Any] = {"unit": unit, "observed_from": seen.source}
+            if card.vendor == "amd" and door == "nvml":
+                known["door"] = _AMD_DOORS.get(card.source_of(path, card.source), "kfd")
             expected = None
             if stated is not None:
                 expected = as_fact(stated)

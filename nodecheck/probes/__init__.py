@@ -95,9 +95,7 @@ class Probing:
 
         def whole() -> Stack:
             found = software(survey, seen)
-            if of_amd is None:
-                return found
-            return found.model_copy(update={"driver": amd.join_driver(found.driver, of_amd)})
+            return found if of_amd is None else amd.join_stack(found, of_amd)
 
         if "cards" in stages:
             self._stage("cards", cards)

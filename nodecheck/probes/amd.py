@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Topology, Why, known
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Topology, Why, known
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import Link
 from nodecheck.facts.stack import Driver
@@ -56,6 +56,17 @@ class Seen:
     topology: dict[str, Any]
     """Counts and times, by their names in `Topology`."""
     driver: Driver
+    driver_sources: tuple[tuple[str, str], ...]
+    """(Path below `Stack`, source) of what was not read from files."""
+
+
+_COUNTS_FROM = (
+    ("amd_smi_count", "amd_smi"),
+    ("amd_smi_seconds", "amd_smi"),
+    ("amdsmi_count", "amdsmi"),
+    ("kfd_count", "sysfs"),
+    ("kfd_hidden", "sysfs"),
+)
 
 
 def is_here(files: Files) -> bool:
@@ -113,14 +124,14 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
         addresses = sorted(smi.addresses.values())
         readings = {address: [] for address in addresses}
     for address in addresses:
-        readings[address].append(smi.reading(address))
+        readings[address].append(_of_one(smi.reading(address), packages[_package_of(address)]))
     if _leaves_open(smi, readings):
         survey = binding()
         if not addresses and not isinstance(survey, Absent):
             addresses = sorted(amdsmi.addresses(survey).values())
             readings = {address: [] for address in addresses}
         for address in addresses:
-            readings[address].append(amdsmi.reading(survey, address))
+            readings[address].append(_of_one(amdsmi.reading(survey, address), packages[_package_of(address)]))
     if (
         isinstance(smi.addresses, Absent)
         and isinstance(survey, Absent)
@@ -143,11 +154,13 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
     cards = tuple(
         belief.card(address, i, _of_each_source(readings[address])) for i, address in enumerate(addresses)
     )
+    driver, told_by = _driver(files, smi)
     return Seen(
         cards=cards,
         pairs=_pairs(shown, devices, smi, survey, cards),
         topology=_counts(shown, smi, survey),
-        driver=_driver(files, smi),
+        driver=driver,
+        driver_sources=told_by,
     )
 
 
@@ -167,6 +180,18 @@ def _counts(shown: Maybe[Kfd], smi: AmdSmi, survey: Maybe[AmdsmiSurvey]) -> dict
         "amd_smi_seconds": smi.seconds,
         "amdsmi_count": amdsmi.count(survey),
     }
+
+
+_OF_A_PACKAGE = ("uuid", "memory.")
+
+
+def _of_one(reading: Reading, partitions: int) -> Reading:
+    """Without what tools say of a whole package where the card is a partition of it."""
+    if partitions <= 1:
+        return reading
+    return Reading(
+        reading.source, {path: v for path, v in reading.values.items() if not path.startswith(_OF_A_PACKAGE)}
+    )
 
 
 def _values(readings: Sequence[Reading]) -> dict[str, Any]:
@@ -525,7 +550,7 @@ def _hops(kind: Maybe[str], weight: Maybe[int]) -> Maybe[int]:
 # The driver
 
 
-def _driver(files: Files, smi: AmdSmi) -> Driver:
+def _driver(files: Files, smi: AmdSmi) -> tuple[Driver, tuple[tuple[str, str], ...]]:
     """Versions of amdgpu and of ROCm. Those of the module, of its package and of ROCm are three different ones."""
     loaded = files.list(_MODULE)
     beside = parse(files.read(f"{_MODULE}/version"), word)
@@ -537,11 +562,14 @@ def _driver(files: Files, smi: AmdSmi) -> Driver:
         )
     installations = _installations(files)
     rocm = smi.versions("rocm_version")
+    sources = [("driver.library_version", "amd_smi")]
     if not isinstance(installations, Absent) and installations:
         rocm = dict(installations).get(_ROCM, installations[-1][1])
     elif isinstance(rocm, Absent) and isinstance(installations, Absent):
         rocm = installations
-    return Driver(
+    else:
+        sources.append(("driver.rocm_version", "amd_smi"))
+    driver = Driver(
         **{name: NVIDIA_ALONE for name in Driver.model_fields if name not in _DRIVER_FACTS},
         version=beside,
         library_version=smi.versions("amdsmi_library_version"),
@@ -550,6 +578,7 @@ def _driver(files: Files, smi: AmdSmi) -> Driver:
         package_version=_package_version(files),
         in_tree=loaded if isinstance(loaded, Absent) else "version" not in loaded,
     )
+    return driver, tuple(sources)
 
 
 _DRIVER_FACTS = (
@@ -566,11 +595,17 @@ def _installations(files: Files) -> Maybe[tuple[tuple[str, str], ...]]:
         if not re.fullmatch(r"rocm(-[0-9.]{1,12})?", name):
             continue
         for file in ("version", "version-rocm"):
-            version = parse(files.read(f"/opt/{name}/.info/{file}"), word)
+            version = parse(files.read(f"/opt/{name}/.info/{file}"), _release)
             if not isinstance(version, Absent):
                 found.append((f"/opt/{name}", version))
                 break
     return tuple(found)
+
+
+def _release(text: str) -> str | None:
+    """`7.2.0-70`, the release and the number of its build → `7.2.0`."""
+    match = re.match(r"\s*([0-9]{1,2}(?:\.[0-9]{1,3}){1,3})\b", text)
+    return match[1] if match else None
 
 
 def _package_version(files: Files) -> Maybe[str]:
@@ -603,6 +638,7 @@ def join_topology(topology: Topology, seen: Seen, files: Files) -> Topology:
     return topology.model_copy(
         update={
             **seen.topology,
+            "other_sources": tuple(sorted({**dict(topology.other_sources), **dict(_COUNTS_FROM)}.items())),
             "pairs": (*(topology.pairs if known(topology.pairs) else ()), *seen.pairs),
             "driver_cards": _both_lists(
                 topology.driver_cards,
@@ -624,8 +660,11 @@ def _both_lists(a: Maybe[tuple[str, ...]], b: Maybe[tuple[str, ...]]) -> Maybe[t
     return a if isinstance(b, Absent) else (*a, *b)
 
 
-def join_driver(nvidia: Driver, seen: Seen) -> Driver:
+def join_stack(stack: Stack, seen: Seen) -> Stack:
     """NVIDIA's driver where it is there, with ROCm's versions beside it; else AMD's."""
-    if known(nvidia.version):
-        return nvidia.model_copy(update={name: getattr(seen.driver, name) for name in _DRIVER_FACTS[2:]})
-    return seen.driver
+    driver, sources = seen.driver, dict(seen.driver_sources)
+    if known(stack.driver.version):
+        driver = stack.driver.model_copy(update={name: getattr(driver, name) for name in _DRIVER_FACTS[2:]})
+        sources.pop("driver.library_version", None)
+    others = tuple(sorted({**dict(stack.other_sources), **sources}.items()))
+    return stack.model_copy(update={"driver": driver, "other_sources": others})

@@ -72,9 +72,18 @@ def read(files: Files, address: str, device: Maybe[KfdDevice], partitions: int) 
         _pcie(files, place) | _sensors(files, place) | _clocks(files, place, device) | _ras(files, place)
     )
     values |= _memory(files, place, device, partitions)
+    if pci_id in VIRTUAL_FUNCTIONS and not isinstance(device, Absent):
+        values = {path: _for_a_guest(value) for path, value in values.items()}
     values["processes"] = _processes(files, device)
     values["memory.unexplained_bytes"] = _unexplained(values["memory.used_bytes"], values["processes"])
     return Reading("sysfs", values)
+
+
+def _for_a_guest(value: Any) -> Any:
+    """The driver of a virtual function leaves out the files of what belongs to the whole card."""
+    if isinstance(value, Absent) and value.why is Why.not_present:
+        return Absent(why=Why.not_supported, detail="a virtual function is not told")
+    return value
 
 
 # KFD

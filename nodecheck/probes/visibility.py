@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from nodecheck.facts import Absent, Door, Maybe, Node, Why
+from nodecheck.facts.base import AMD_ALONE
 from nodecheck.probes import isolation, mounts
 from nodecheck.probes.text import parse
 from nodecheck.sources import Files, Process
@@ -31,6 +32,13 @@ def probe(node: Node, files: Files, process: Process) -> tuple[Door, ...]:
         ("processes", lambda: _processes(files)),
         ("root", lambda: _root(files, process)),
     )
+    if _has_amd(node):
+        doors += (
+            ("kfd", lambda: _kfd(node, files)),
+            ("render", lambda: _render(node)),
+            ("amd_smi", lambda: _amd_smi(node)),
+            ("amdsmi", lambda: _amdsmi(node)),
+        )
     return tuple(
         Door(name=name, open=is_open, detail=detail) for name, look in doors for is_open, detail in [look()]
     )
@@ -45,9 +53,12 @@ def _closed(absent: Absent, reasons: dict[Why, str]) -> Answer:
 
 
 def _nvml(node: Node) -> Answer:
-    if isinstance(node.cards, Absent):
+    cards: Maybe[int] = node.cards if isinstance(node.cards, Absent) else len(node.cards)
+    if _has_amd(node) and not isinstance(node.topology, Absent):
+        cards = node.topology.nvml_count
+    if isinstance(cards, Absent):
         return _closed(
-            node.cards,
+            cards,
             {
                 Why.not_present: "The driver's library libnvidia-ml.so.1 is not here: this machine has no "
                 "NVIDIA driver, or the container was started without the cards (--gpus all).",
@@ -56,22 +67,23 @@ def _nvml(node: Node) -> Answer:
                 Why.failed: "NVML is installed and does not work.",
             },
         )
-    return True, f"NVML answers and lists {_count(len(node.cards), 'card')}."
+    return True, f"NVML answers and lists {_count(cards, 'card')}."
 
 
 def _device_files(files: Files) -> Answer:
     names = files.list("/dev")
     if isinstance(names, Absent):
         return _closed(names, {Why.no_permission: "This user may not list /dev."})
-    cards = [name for name in names if re.fullmatch(r"nvidia[0-9]+|kfd", name)]
-    if not cards:
+    cards = [name for name in names if re.fullmatch(r"nvidia[0-9]+", name)]
+    kfd = ["kfd"] if "kfd" in names else []
+    if not cards and not kfd:
         return False, "There is no /dev/nvidia0 or /dev/kfd: no card is handed to this machine or container."
-    nvidia = any(name != "kfd" for name in cards)
+    nvidia = bool(cards)
     if nvidia and "nvidiactl" not in names:
         return False, "/dev/nvidiactl is missing: no program can talk to the driver without it."
     shut = [
         f"/dev/{name}"
-        for name in (*cards, *(["nvidiactl"] if nvidia else []))
+        for name in (*cards, *(["nvidiactl"] if nvidia else []), *kfd)
         if files.access(f"/dev/{name}") is not True
     ]
     if shut:
@@ -80,6 +92,8 @@ def _device_files(files: Files) -> Answer:
             f"{shown} may not be opened by this user: the user's group, or the container's access to "
             "devices, is missing."
         )
+    if kfd and not cards:
+        return True, "This user may open /dev/kfd, through which all of AMD's cards are used."
     return True, f"This user may open the device files of {_count(len(cards), 'card')}."
 
 
@@ -108,6 +122,102 @@ def _driver_proc(files: Files) -> Answer:
             },
         )
     return True, "The kernel driver says of itself and its cards what it has in /proc/driver/nvidia."
+
+
+# AMD's
+
+
+def _has_amd(node: Node) -> bool:
+    """Whether there was anything of AMD's to look at."""
+    if any(card.vendor == "amd" for card in node.known_cards):
+        return True
+    return not isinstance(node.topology, Absent) and node.topology.kfd_count != AMD_ALONE
+
+
+def _kfd(node: Node, files: Files) -> Answer:
+    if isinstance(node.topology, Absent):
+        return _closed(node.topology, {})
+    count, hidden = node.topology.kfd_count, node.topology.kfd_hidden
+    if isinstance(count, Absent):
+        loaded = not isinstance(files.list("/sys/module/amdgpu"), Absent)
+        return _closed(
+            count,
+            {
+                Why.not_present: "KFD shows no topology in /sys/class/kfd: the driver amdgpu is loaded and has not "
+                "started the cards, or the container hides it."
+                if loaded
+                else "The kernel driver amdgpu is not loaded, or the container hides /sys.",
+            },
+        )
+    hides = isinstance(hidden, int) and hidden > 0
+    return count > 0, f"KFD shows {_count(count, 'device')}" + (
+        f" and keeps {hidden} more from this container." if hides else "."
+    )
+
+
+def _render(node: Node) -> Answer:
+    if isinstance(node.host, Absent):
+        return _closed(node.host, {})
+    listed = node.host.device_files
+    if isinstance(listed, Absent):
+        return _closed(
+            listed,
+            {
+                Why.not_present: "There is no /dev/kfd: the driver amdgpu is not loaded, or the container was started "
+                "without it (--device=/dev/kfd --device=/dev/dri)."
+            },
+        )
+    if len(listed) == 1:
+        return (
+            False,
+            "There is no render node in /dev/dri: the container was started without (--device=/dev/dri).",
+        )
+    shut = [file for file in listed if file.allowed is False]
+    if not shut:
+        return True, f"This user may open /dev/kfd and {_count(len(listed) - 1, 'render node')} in /dev/dri."
+    groups = sorted({str(file.group) for file in shut if file.member is False})
+    told = ", ".join(file.path for file in shut[:8]) + " may not be opened by this user"
+    if not groups:
+        return False, f"{told}: the container's access to devices is missing."
+    return False, (
+        f"{told}, who is not in the group {' or '.join(groups)} (usermod -aG {','.join(groups)}, or "
+        f"--group-add {shut[0].group_id} for a container)."
+    )
+
+
+def _amd_smi(node: Node) -> Answer:
+    if isinstance(node.topology, Absent):
+        return _closed(node.topology, {})
+    count = node.topology.amd_smi_count
+    if isinstance(count, Absent):
+        return _closed(
+            count,
+            {
+                Why.not_present: "amd-smi is not installed, or is neither on PATH nor in /opt/rocm/bin.",
+                Why.no_permission: "amd-smi does not tell this user anything.",
+                Why.timed_out: "amd-smi did not answer in time: a card or the driver hangs.",
+                Why.failed: "amd-smi is installed and does not work.",
+            },
+        )
+    return True, f"amd-smi answers and lists {_count(count, 'card')}."
+
+
+def _amdsmi(node: Node) -> Answer:
+    if isinstance(node.topology, Absent):
+        return _closed(node.topology, {})
+    count = node.topology.amdsmi_count
+    if isinstance(count, Absent):
+        if count.why is Why.not_asked:
+            return count, "ROCm's own Python binding was not asked: the sources before it told what it could."
+        return _closed(
+            count,
+            {
+                Why.not_present: "ROCm's own Python binding is not installed (share/amd_smi of the ROCm installation).",
+                Why.timed_out: "ROCm's own Python binding did not answer in time: a card or the driver hangs.",
+                Why.failed: "ROCm's own Python binding does not work: often it and its library are of two releases.",
+            },
+        )
+    return count > 0, f"ROCm's own Python binding answers and lists {_count(count, 'card')}."
 
 
 def _kernel_log(node: Node, files: Files) -> Answer:
