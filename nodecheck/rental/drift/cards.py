@@ -16,6 +16,7 @@ from nodecheck.rental.drift.rule import (
     Drift,
     card_drift,
     drift_rule,
+    no_cards,
     pairs,
     place,
     same,
@@ -30,11 +31,7 @@ def _cards(drift: Drift) -> tuple[Node, tuple[Card, ...], tuple[Card, ...]] | Ou
     then = drift.reference
     if then is None:
         return skipped(NOTHING_BEFORE)
-    if isinstance(then.cards, Absent):
-        return skipped(f"The cards were not seen in {drift.witness(then)}.")
-    if isinstance(drift.now.cards, Absent):
-        return unknown(NODE, drift.now.cards)
-    return then, then.cards, drift.now.cards
+    return no_cards(drift, then) or (then, then.known_cards, drift.now.known_cards)
 
 
 def _successor(card: Card, now: tuple[Card, ...]) -> Card | None:
@@ -431,6 +428,9 @@ def access(drift: Drift) -> Iterator[Outcome]:
     repeat="nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv",
 )
 def processes(drift: Drift) -> Iterator[Outcome]:
+    if drift.profile.count == 0:
+        yield skipped(f"The profile {drift.profile.name} has no cards.")
+        return
     if isinstance(drift.now.cards, Absent):
         yield unknown(NODE, drift.now.cards)
         return
@@ -458,6 +458,9 @@ def processes(drift: Drift) -> Iterator[Outcome]:
     repeat=smi("memory.used") + "; nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv",
 )
 def memory_held(drift: Drift) -> Iterator[Outcome]:
+    if drift.profile.count == 0:
+        yield skipped(f"The profile {drift.profile.name} has no cards.")
+        return
     if isinstance(drift.now.cards, Absent):
         yield unknown(NODE, drift.now.cards)
         return

@@ -16,7 +16,7 @@ from nodecheck.judge import Cause, Owner, Status
 from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
 from nodecheck.judge.rules.condition import REPLAYS_PER_MINUTE
-from nodecheck.rental.drift.rule import NOTHING_BEFORE, Drift, drift_rule, pairs
+from nodecheck.rental.drift.rule import NOTHING_BEFORE, Drift, drift_rule, no_cards, pairs
 from nodecheck.report.text import plural
 
 CORRECTED_PER_HOUR = 10_000
@@ -105,12 +105,12 @@ def _counter_rule(
             if not thens:
                 yield skipped(NOTHING_BEFORE)
                 return
-            if isinstance(drift.now.cards, Absent):
-                yield unknown(NODE, drift.now.cards)
+            if why := no_cards(drift, thens[0]):
+                yield why
                 return
             told: list[str] = []
             silent = True
-            for card in drift.now.cards:
+            for card in drift.now.known_cards:
                 said = [
                     replace(say(pair), subject=of_card(card), expected_from=drift.witness(pair.then))
                     for then in thens
@@ -293,7 +293,7 @@ def links(pair: Pair) -> Outcome:
             if bearable is None:
                 data += grown
             elif grown > bearable * pair.hours:
-                bad.append(f"link {link.index}: {grown:,.0f} {name}")
+                bad.append(f"Link {link.index}: {grown:,.0f} {name}")
     if bad:
         return warn(f"{'; '.join(bad[:8])}.", observed="; ".join(bad), expected="none to speak of")
     if not counted:

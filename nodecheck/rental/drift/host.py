@@ -352,7 +352,7 @@ def adapters(drift: Drift) -> Iterator[Outcome]:
         state = states.get((port.name, port.port), "gone")
         if known(port.state) and port.state.lower() in _UP and not (known(state) and state.lower() in _UP):
             silent = False
-            name = f"{port.name} port {port.port}"
+            name = f"Port {port.port} of {port.name}"
             yield warn(
                 f"{name} was {port.state} and is {state}.",
                 subject=Subject(kind="adapter", key=f"{port.name}/{port.port}", label=name),

@@ -8,9 +8,16 @@ from typing import Any
 from nodecheck.facts import Absent, Card, known
 from nodecheck.facts.card import Link
 from nodecheck.judge import Cause, Owner
-from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
-from nodecheck.rental.drift.rule import NOTHING_BEFORE, Changed, Drift, card_drift, drift_rule, pairs
+from nodecheck.rental.drift.rule import (
+    NOTHING_BEFORE,
+    Changed,
+    Drift,
+    card_drift,
+    drift_rule,
+    no_cards,
+    pairs,
+)
 from nodecheck.report.text import plural
 
 SEND = "Send this to the provider. If all links of a card are down, a reboot of the node may bring them back."
@@ -24,8 +31,8 @@ def _each_card(
     if then is None:
         yield skipped(NOTHING_BEFORE)
         return
-    if isinstance(drift.now.cards, Absent):
-        yield unknown(NODE, drift.now.cards)
+    if why := no_cards(drift, then):
+        yield why
         return
     looked, silent = 0, True
     for before, card in pairs(then, drift.now):

@@ -136,6 +136,15 @@ def pairs(then: Node, now: Node) -> Iterator[tuple[Card, Card]]:
             yield before, card
 
 
+def no_cards(drift: Drift, then: Node) -> Outcome | None:
+    """Why the cards of the two times cannot be compared; None where they can."""
+    if isinstance(then.cards, Absent) or not then.cards:
+        return skipped(f"No cards were seen in {drift.witness(then)}.")
+    if isinstance(drift.now.cards, Absent):
+        return unknown(NODE, drift.now.cards)
+    return None
+
+
 # What has changed of one fact
 
 
@@ -166,8 +175,8 @@ def card_drift(
             then = drift.reference
             if then is None:
                 yield skipped(NOTHING_BEFORE)
-            elif isinstance(drift.now.cards, Absent):
-                yield unknown(NODE, drift.now.cards)
+            elif why := no_cards(drift, then):
+                yield why
             else:
                 looks = [
                     (of_card(card), observe(before, path, before.source), observe(card, path, card.source))
