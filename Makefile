@@ -27,6 +27,7 @@ lint: $(STAMPS)/dev
 
 docs: $(STAMPS)/app
 	$(BIN)/python -m nodecheck.judge.docs > docs/findings.md
+	$(BIN)/python -m nodecheck.rental.drift.docs > docs/drift.md
 
 statistics: $(STAMPS)/app
 	PYTHONPATH=. $(BIN)/python docs/simulation.py > docs/statistics.md

@@ -9,7 +9,7 @@ from nodecheck.judge import REGISTRY as ORDINARY
 from nodecheck.judge import Described, Finding, Status, find
 from nodecheck.judge.rule import Outcome
 
-# Each of them registers its rules, in the order in which findings are told.
+# Each of them registers its rules.
 from nodecheck.rental.drift import baseline, cards, counters, host, links, log, stack  # noqa: F401
 from nodecheck.rental.drift.rule import REGISTRY, Drift, DriftRule
 from nodecheck.report.document import Report
