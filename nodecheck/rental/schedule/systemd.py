@@ -85,7 +85,7 @@ def unit_files(plan: Plan) -> dict[str, bytes]:
     clocks = {"check": f"OnBootSec=1min\nOnUnitActiveSec={plan.every_minutes}min\nRandomizedDelaySec=30s"}
     if plan.active_at is not None:
         hour, minute = plan.active_at
-        clocks["active"] = f"OnCalendar=*-*-* {hour:02}:{minute:02}:00\nPersistent=false"
+        clocks["active"] = f"OnCalendar=*-*-* {hour:02}:{minute:02}:00"
     setting = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in variables().items())
     if plan.options:
         setting += f"WorkingDirectory={_printable(str(plan.folder)).replace('%', '%%')}\n"
