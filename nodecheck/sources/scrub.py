@@ -158,7 +158,7 @@ _SECRET_VARIABLE = re.compile(rf"(?-i:(?=[A-Z][A-Z0-9_]*\Z))(?:{_SECRET_KEY.patt
 """The name in a pair of a variable and its value."""
 _SECRET_OPTION = re.compile(rf"--?[\w-]{{0,40}}?{_CALLED}", re.IGNORECASE)
 """An argument of a program whose next argument is the secret."""
-_QUOTE = r"(?:\\{0,3}[\"']|&quot;|&#3[49];)"
+_QUOTE = r"(?:\\{0,64}[\"']|&quot;|&#3[49];)"
 """As it stands in JSON, in JSON inside JSON, and in HTML."""
 _KEY_BEFORE = (
     rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}{_QUOTE}?\s{{0,3}}[=:]\s{{0,3}}|(?<!\S){_SECRET_OPTION.pattern}\s+"
@@ -166,7 +166,7 @@ _KEY_BEFORE = (
     rf"|{_QUOTE}(?:pass|pw|sig){_QUOTE}\s{{0,3}}:\s{{0,3}})"
 )
 _VALUE = (
-    r"(?P<value>\\{1,3}\"(?:(?!\\{1,3}\").){0,4096}\\{1,3}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|&quot;.{0,4096}?&quot;"
+    r"(?P<value>\\{1,64}\"(?:(?!\\{1,64}\").){0,4096}\\{1,64}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|&quot;.{0,4096}?&quot;"
     r"|[^\s\"'\\]+|[\\\"'].*)"
 )
 """Quoted, or up to the next blank; the whole line where a quotation has no end."""
@@ -211,16 +211,16 @@ _LOGIN_BEFORE_HOST = re.compile(
 """`//user:password@host` without a scheme, and dracut's `netroot=iscsi:user:password@host`."""
 _OPTION_P = re.compile(
     r"(?P<key>(?<!\S)-p[ =])"
-    r"(?P<value>(?![-/.~$[|;&<>]|\d+(?:[:,-]\d+)*(?!\S)|(?:no:|h?\d+x?)?[\w.]*x\d+(?!\S))[^\s\"'\\]+)"
+    r"(?P<value>(?![-/.~$[|;&<>]|\d+(?:[:,-]\d+)*(?![^\s,;.)])|(?:no:|h?\d+x?)?[\w.]*x\d+(?!\S))[^\s\"'\\]+)"
 )
 """`-p VALUE`: a password, unless it is a number, a port, a path or, as nodecheck's own `-p`, a bundle's name."""
 _OTHER_P = re.compile(
-    r"\b(?:timedatectl|systemctl|loginctl|resolvectl|sysctl|ldconfig|nodecheck|mkdir|cp|tar|ps|ss|lsof|nvidia-smi|perl|screen"
-    r"|tmux|install|pytest)\b[^|;&]*\s-p[ =]"
+    r"\b(?:timedatectl|systemctl|loginctl|resolvectl|sysctl|ldconfig|nodecheck|mkdir|cp|tar|ps|ss|lsof|perl|screen|tmux"
+    r"|install|pytest)(?:\s+[a-z-]+)?\s+\Z"
 )
-"""Programs whose `-p` is something else."""
+"""Programs whose `-p` is something else, right before it."""
 _OPTION_P_JOINED = re.compile(
-    r"(?P<key>\b(?:mysql\w*|mariadb\w*|sshpass|ipmitool|redis-cli|ldap\w*)\b.*?\s-[pPaw]\s?)(?P<value>[^\s-]\S*)"
+    r"(?P<key>\b(?:mysql\w*|mariadb\w*|sshpass|ipmitool|redis-cli|ldap\w*)\b.{0,400}?\s-[pPaw]\s?)(?P<value>[^\s-]\S*)"
 )
 """Programs that take it without a blank, or by another letter."""
 _OPTION_U = re.compile(
@@ -323,7 +323,7 @@ _USER_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:USER|USERNAME|LOGNAME)")
 _HOST_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:HOSTNAME|NODENAME|MASTER_ADDR)")
 _LOGIN = re.compile(
     r"(?<![\w.+/@-])(?P<user>\[redacted\]|(?!(?:buildd|mockbuild|kbuild|abuild)@)[A-Za-z_][\w.-]{0,63})@"
-    r"(?P<host>(?!(?:sha256|latest|main|master|tty\w*|v?\d[\w.]*)(?![\w.-])|example\.org\b"
+    r"(?P<host>(?!(?:sha256|latest|main|master|tty\w*|v?\d[\w.]*|[0-9a-f]{7,40})(?![\w.-])|example\.org\b"
     r"|[\w.-]+\.(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)"
     r"[A-Za-z][\w.-]{0,252}(?<![.-])|(?=\d{1,3}(?:\.\d{1,3}){3}))"
 )
@@ -341,7 +341,7 @@ _INTERNAL = re.compile(
 """Names that only mean something inside somebody's network."""
 _EMAIL = re.compile(
     r"(?<![\w.+/-])(?P<user>[A-Za-z0-9][\w.+-]{0,63})@(?:[A-Za-z0-9-]{1,63}\.){1,8}"
-    r"(?!(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)[A-Za-z]{2,24}\b(?!:/)"
+    r"(?!(?:service|socket|target|mount|automount|slice|scope|timer|path|swap|device|so|py)\b)[A-Za-z]{2,24}\b(?![:=]/)"
 )
 _ACCOUNT_OPTION = re.compile(r"(?P<key>[\s,](?P<what>name|domain)=)(?P<value>[^\s,]+)")
 """Whose account a Ceph or SMB mount uses; other file systems call other things by these words."""
@@ -606,13 +606,20 @@ class _Scrubber:
             assigned = _ASSIGNED_OPTION if context == "mounts" else _ASSIGNED
             for pattern in (
                 _COOKIE, _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _AUTH_ENCODED,
-                _PASSWORD_SHORT, _PASSWORD_AFTER, _NETRC, _WANDB, _OPTION_U, _OPTION_P, _OPTION_P_JOINED,
+                _PASSWORD_SHORT, _PASSWORD_AFTER, _NETRC, _WANDB, _OPTION_U, _OPTION_P_JOINED,
             ):  # fmt: skip
-                if pattern is not _OPTION_P or not _OTHER_P.search(line):
-                    line = pattern.sub(self._assigned, line)
+                line = pattern.sub(self._assigned, line)
+            line = _OPTION_P.sub(self._option, line)
         if context == "mounts" and self._identity and any(word in line for word in _WITH_ACCOUNTS):
             line = _ACCOUNT_OPTION.sub(self._account, line)
         return line
+
+    def _option(self, match: re.Match[str]) -> str:
+        return (
+            match[0]
+            if _OTHER_P.search(match.string, max(0, match.start() - 80), match.start())
+            else self._assigned(match)
+        )
 
     def _redacted(self) -> str:
         self._secrets += 1

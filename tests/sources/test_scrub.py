@@ -17,6 +17,7 @@ from nodecheck.probes import Probing
 from nodecheck.sources import NAMES, Sources, recorders
 from nodecheck.sources.channel import Json
 from nodecheck.sources.scrub import REDACTED, scrub
+from tests import secrets
 from tests.fakes import node as fake_nodes
 from tests.fakes import nvml
 from tests.fakes.nvml.products import PRODUCTS
@@ -114,6 +115,73 @@ def test_names_that_the_caller_knows_of() -> None:
 )  # fmt: skip
 def test_people(text: str, expected: str) -> None:
     assert scrubbed(text) == expected
+
+
+def test_servers_and_accounts_of_lustre_and_ceph_go() -> None:
+    mounts = (
+        "mds01@o2ib:mds02.lab@o2ib1:10.1.2.3@tcp:/fs /l lustre rw 0 0\n"
+        "mona,monb.lab:6789:/ /c ceph rw,name=erin 0 0\n"
+        "frank@b3acfc0d-575f-41d3-9c91-0e7ed3dbb3fa.cephfs=/x /d ceph rw,mon_addr=10.1.2.4:3300/10.1.2.5:3300 0 0\n"
+    )
+    result = scrubbed(mounts, "read /proc/self/mounts")
+    for name in ("mds01", "mds02", "mona", "monb", "erin", "frank", "10.1.2"):
+        assert name not in result, name
+    assert "mon_addr=192.0.2.2:3300/192.0.2.3:3300" in result
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ssh dana@login4 -p 22, then dana on login4", "ssh user-1@host-2 -p 22, then user-1 on host-2"),
+        ("repo/x@df1c9a3 x@df1c9a3 img@sha256:0a y@v1.2", "repo/x@df1c9a3 x@df1c9a3 img@sha256:0a y@v1.2"),
+        ("Linux version 6.8.0 (buildd@lcy02-amd64-032)", "Linux version 6.8.0 (buildd@lcy02-amd64-032)"),
+        ("nfs: server filer9 not responding", "nfs: server host-2 not responding"),
+        ("ceph: mon.alpha5 client.dana client.admin", "ceph: mon.host-2 client.user-1 client.admin"),
+        ("session opened for user dana(uid=1000)", "session opened for user user-1(uid=1000)"),
+        ("SLURM_JOB_USER=dana", "SLURM_JOB_USER=user-1"),
+        ("to vault.internal:8200", "to host-2:8200"),
+        ("to db.svc.cluster.local", "to host-2"),
+    ],
+)  # fmt: skip
+def test_logins_and_servers(text: str, expected: str) -> None:
+    assert scrubbed(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "timedatectl show -p NTPSynchronized", "ldconfig -p | grep -o x", "mkdir -p x", "ssh -p 2222 h",
+        "nodecheck accept -p h200x4", "docker run -p 8080:80 -u 1000:1000 x",
+    ],
+)  # fmt: skip
+def test_options_that_are_no_passwords(text: str) -> None:
+    assert scrubbed(text) == text
+
+
+@pytest.mark.parametrize("secret", sorted(secrets.SECRETS))
+def test_planted_shapes(secret: str) -> None:
+    assert secret not in scrubbed(secrets.SECRETS[secret].format(secret), keep_identity=True)
+
+
+def test_what_only_shows_over_several_items() -> None:
+    lists = {
+        "argv": ["serve", "--token", "Zk3mQ9xT", "-p", "Zk3mQ9xU", "-p", "8080"],
+        "pem": secrets.PEM.split("\n"),
+    }
+    result = json.dumps(scrub(recording(nvml={"survey": lists}))[0])
+    assert not any(secret in result for secret in ("Zk3mQ9xT", "Zk3mQ9xU", *secrets.PEM_LINES))
+    assert '"-p", "8080"' in result
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password=" + "\\" * 200_000, 'password="' * 20_000, "mysql " * 50_000 + "-p", "-p x " * 50_000, "a@" * 100_000,
+     "eyJ" * 50_000, "-----BEGIN PRIVATE KEY-----" * 5_000, "login login password " * 20_000, "cookie=" * 30_000],
+)  # fmt: skip
+def test_hostile_lines_take_seconds(text: str) -> None:
+    began = time.perf_counter()
+    scrubbed(text)
+    assert time.perf_counter() - began < 20
 
 
 def test_accounts_of_mounts_go_and_what_else_is_called_a_name_stays() -> None:
