@@ -50,7 +50,7 @@ def judge(
     Without --profile a report is judged by the profile that it holds, named or suggested as it was then; of
     anything else the likely one is taken, which accepts nothing. The report's waivers are not taken over.
     """
-    from nodecheck.cli.run import Run
+    from nodecheck.cli.run import Run, presentable
     from nodecheck.judge import judge as judge_by
     from nodecheck.report import document
 
@@ -60,6 +60,7 @@ def judge(
     report = None
     if files:
         node, report = _read(files, quiet)
+        node = presentable(node)  # whoever wrote the file may not have looked for secrets
     else:
         node = Run(recording, None, None).look(profile)
     if report is not None and profile is None:

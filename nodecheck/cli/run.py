@@ -91,7 +91,7 @@ class Run:
         if notice is not None:
             self._notices.append(notice)
         start = self._start if self._loads else None
-        return _without_secrets(
+        return presentable(
             self._until_interrupted(lambda: self._probing.run(stages, start), self._probing.node)
         )
 
@@ -120,11 +120,11 @@ class Run:
             ),
         )
         found = self._until_interrupted(measuring.run, measuring.measurements)
-        return _without_secrets(node.model_copy(update={"measurements": found}))
+        return presentable(node.model_copy(update={"measurements": found}))
 
     def glance(self, accepted: Maybe[Stack]) -> Node:
         """Look at the node in passing, as `Probing.glance` does; interrupted like `probe`."""
-        return _without_secrets(
+        return presentable(
             self._until_interrupted(lambda: self._probing.glance(accepted), self._probing.node)
         )
 
@@ -134,7 +134,7 @@ class Run:
         while measuring is not None and not self.interrupted and (figures := doubtful(node)):
             before = node.measurements
             found = self._until_interrupted(partial(measuring.again, figures), measuring.measurements)
-            node = _without_secrets(node.model_copy(update={"measurements": found}))
+            node = presentable(node.model_copy(update={"measurements": found}))
             if isinstance(before, Absent) or found.figures == before.figures:
                 break  # they cannot be had again
         return node
@@ -204,7 +204,7 @@ class Run:
             self.durations[stage] = self.durations.get(stage, 0.0) + seconds
 
 
-def _without_secrets(node: Node) -> Node:
+def presentable(node: Node) -> Node:
     """The node as it may be shown and stored: whatever a log, a setting or a message gave away is replaced."""
     seen = json.loads(node.model_dump_json())
     shown = without_secrets(seen)

@@ -333,13 +333,16 @@ def _parsed(content: bytes) -> Any:
 
 def _files(report: Report, evidence: Mapping[str, bytes], number: int) -> tuple[str, dict[str, bytes]]:
     """The folder's place in the zip, and its files. Raises `folder.WriteError` where there is no room to make it."""
-    with tempfile.TemporaryDirectory(prefix="nodecheck-") as made:
-        written = folder.write(report.model_copy(update={"parts": {}}), Path(made), evidence)
-        files = {
-            path.relative_to(written.path).as_posix(): path.read_bytes()
-            for path in sorted(written.path.rglob("*"))
-            if path.is_file()
-        }
+    try:
+        with tempfile.TemporaryDirectory(prefix="nodecheck-") as made:
+            written = folder.write(report.model_copy(update={"parts": {}}), Path(made), evidence)
+            files = {
+                path.relative_to(written.path).as_posix(): path.read_bytes()
+                for path in sorted(written.path.rglob("*"))
+                if path.is_file()
+            }
+    except OSError as error:
+        raise folder.WriteError(f"there is no place for temporary files: {reason(error)}") from None
     return f"reports/{number + 1}-{folder.folder_name(report)}", files
 
 

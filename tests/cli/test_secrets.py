@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from nodecheck.facts import LogEvent
+from nodecheck.profile import load
+from tests import healthy
+
 NODES = Path(__file__).parents[1] / "nodes"
 
 BOOT = {
@@ -91,3 +95,14 @@ def test_no_secret_stands_in_what_is_probed(secrets: tuple[str, ...], tmp_path: 
     text = nodecheck("probe", "--from", "node", cwd=tmp_path)
     assert [secret for secret in secrets if secret in text] == []
     assert json.loads(text)["host"]["name"] == "host-1"
+
+
+def test_facts_that_nobody_scrubbed_give_no_secret_away_when_they_are_judged(tmp_path: Path) -> None:
+    node = healthy.node(load("h200x4"))
+    event = LogEvent(kind="xid", code=79, device=healthy.ADDRESSES[0], count=1, text=f"fell off; {LOG}")
+    (tmp_path / "facts.json").write_text(
+        healthy.change(node, "kernel_log.events", (event,)).model_dump_json()
+    )
+    shown = nodecheck("judge", "facts.json", "--profile", "h200x4", cwd=tmp_path)
+    assert "fell off" in shown
+    assert not any(secret in shown for secret in ("nK4p2wLm8s", "tOk9xYz7"))
