@@ -129,7 +129,14 @@ def _remember(report: Report, terms: Terms) -> None:
         return
     try:
         state = State()
+        before = state.acceptance()
+        if terms.ends_at is None and before is not None and _lasts(before.terms, report):
+            terms = before.terms  # accepted anew, after a repair: the rental is the same
         state.accept(report, terms)
         state.close()
     except StateError as error:
         complain(f"this acceptance is not kept for `nodecheck check`: {error}")
+
+
+def _lasts(terms: Terms, report: Report) -> bool:
+    return terms.ends_at is not None and terms.ends_at > report.created_at

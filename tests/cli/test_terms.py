@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from nodecheck.cli.accept import _remember
 from nodecheck.rental.state import State, Terms
+from tests import healthy
+from tests.report import samples
 
 END = "2126-12-07T10:00Z"
 
@@ -41,6 +44,20 @@ def test_an_accepted_node_is_remembered_with_its_terms(tmp_path: Path) -> None:
         ends_at=datetime(2126, 12, 7, 10, 0, tzinfo=timezone.utc), keep=(f"{tmp_path}/runs", "/data")
     )
     assert acceptance.report.profile.name == "cpu"
+
+
+@pytest.mark.parametrize(("end", "lasts"), [(END, True), ("2020-12-07T10:00Z", False)])
+def test_a_node_that_is_accepted_anew_keeps_what_was_said_of_the_rental(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, lasts: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    said = Terms(ends_at=datetime.fromisoformat(end.replace("Z", "+00:00")), keep=("/data",))
+    report = samples.report(healthy.node(samples.profile(1)), samples.profile(1), ())
+    for terms in (said, Terms()):
+        _remember(report, terms)
+    acceptance = State().acceptance()
+    assert acceptance is not None
+    assert acceptance.terms == (said if lasts else Terms())
 
 
 def test_a_rejected_node_is_not_and_says_so(tmp_path: Path) -> None:

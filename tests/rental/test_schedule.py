@@ -215,6 +215,19 @@ def test_installing_twice_writes_once_and_removing_leaves_what_was_there(machine
     assert not Cron().remove()
 
 
+def test_what_cannot_be_read_is_not_taken_for_an_empty_crontab(machine: Machine) -> None:
+    machine.table.write_text("0 1 * * * mine\n")
+    machine.has(
+        "crontab", clocks.CRONTAB.replace('cat "$table" ;;', "echo 'libpam.so: No such file' >&2; exit 1 ;;")
+    )
+    with pytest.raises(ScheduleError, match="crontab -l failed"):
+        Cron().install(every(900))
+    assert machine.table.read_text() == "0 1 * * * mine\n"
+    busybox = "crontab: can't open 'root': No such file or directory"
+    machine.has("crontab", f'#!/bin/sh\n[ "$1" = - ] && exit 1\necho "{busybox}" >&2\nexit 1\n')
+    assert Cron().entries() == ()
+
+
 def test_no_crontab_yet_is_an_empty_one(machine: Machine) -> None:
     assert Cron().entries() == ()
     Cron().install(every(900))

@@ -64,7 +64,10 @@ class Cron:
             if len(said.stdout) > LARGEST_BYTES:
                 raise ScheduleError("the crontab is larger than 1 MiB, so it is left alone")
             return said.stdout
-        if "no crontab for" in said.stderr or "No such file" in said.stderr:
+        # Nothing else is taken for an empty one: what cannot be read must not be overwritten. The second is busybox's.
+        if "no crontab for" in said.stderr or (
+            "can't open '" in said.stderr and "No such file" in said.stderr
+        ):
             return ""
         raise ScheduleError(f"crontab -l failed: {told(said)}")
 
@@ -131,7 +134,7 @@ def with_block(crontab: str, lines: Sequence[str]) -> str:
 
 def block(crontab: str) -> tuple[str, ...]:
     """The lines of our block. Raises `ScheduleError` where a mark of it was lost."""
-    return tuple(line for line in _parted(crontab)[1].splitlines() if line not in (BEGIN, END))
+    return tuple(_parted(crontab)[1].splitlines())
 
 
 def _parted(crontab: str) -> tuple[str, str, str]:
