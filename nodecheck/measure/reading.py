@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, harmonic_mean
+from statistics import fmean, harmonic_mean, median
 from typing import Any, Literal
 
 from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.facts.measurements import Check, Conditions, Figure, Load, StageRun
 from nodecheck.measure.plan import STAGES, Step
-from nodecheck.measure.statistics import median, percentile
+from nodecheck.measure.statistics import percentile
 from nodecheck.probes.nvidia import event_reasons
 from nodecheck.sources.channel import Json
 
@@ -22,6 +21,8 @@ MOST_ROWS = 5000
 MOST_CHARACTERS = 4000
 """Of a log or an error that is kept as evidence."""
 MOST_EXAMPLES = 8
+MOST_NUMBER = 1e30
+"""Nothing that is measured is as large; sums of what is larger may have no end."""
 
 _MEASURE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 _UNITS = ("GB/s", "TFLOP/s", "us", "s", "bytes", "IOPS")
@@ -52,10 +53,7 @@ def text(value: Json, limit: int = MOST_CHARACTERS) -> str:
 def number(value: Json) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return float(value) if abs(value) <= MOST_NUMBER else None
 
 
 def whole(value: Json) -> int | None:

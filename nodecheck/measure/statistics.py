@@ -1,4 +1,4 @@
-"""Medians and percentiles of a few dozen repetitions: too little to carry a numerical library for."""
+"""Percentiles of a few dozen repetitions: too little to carry a numerical library for."""
 
 from __future__ import annotations
 
@@ -22,10 +22,5 @@ def percentile(values: Sequence[float], percent: float) -> float:
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
     low, high = ordered[below], ordered[above]
-    # Within the two neighbours whatever the rounding: a median must not lie above the 95th percentile.
+    # Within the two neighbours whatever the rounding: equal values must not lie above their 95th percentile.
     return min(max(low + (high - low) * (place - below), low), high)
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two in the middle. Raises ValueError where there are none."""
-    return percentile(values, 50)

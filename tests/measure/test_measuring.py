@@ -12,7 +12,7 @@ import pytest
 from nodecheck.facts import Absent, Node, Why
 from nodecheck.facts.measurements import Figure, Measurements, StageRun
 from nodecheck.measure import Measuring
-from nodecheck.measure.plan import Step, fit, needed
+from nodecheck.measure.plan import BESIDE, ORDER, STAGES, Step, fit, needed
 from nodecheck.profile import load
 from nodecheck.sources.channel import Live, Recorded, Recorder
 from nodecheck.sources.workers import Workers
@@ -315,6 +315,12 @@ def test_a_budget_drops_stages_in_the_stated_order(
     assert kept <= done
     if "storage" in gone:
         assert "time budget" in runs(found, "storage")[()].detail
+
+
+def test_every_stage_has_its_turn() -> None:
+    assert sorted(ORDER) == sorted(STAGES)
+    assert ORDER.index("hbm") < ORDER.index("memory") < ORDER.index("gemm")  # see there
+    assert {*BESIDE, *BESIDE.values()} <= set(STAGES)
 
 
 def test_what_costs_nothing_is_left_out_last() -> None:

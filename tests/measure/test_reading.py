@@ -100,6 +100,7 @@ def test_answers_of_cards_may_be_anything(answers: Any, errors: Any, samples: An
         {"measure": "hbm.copy", "unit": "GB/s", "values": [-1.0]},
         {"measure": "hbm.copy", "unit": "GB/s", "values": [True]},
         {"measure": "hbm.copy", "unit": "GB/s", "values": [10**400]},
+        {"measure": "hbm.copy", "unit": "GB/s", "values": [1.7e308, 1.7e308]},
         {"measure": "hbm.copy", "unit": "furlongs", "values": [4300.0]},
         {"measure": "<script>", "unit": "GB/s", "values": [4300.0]},
         {"unit": "GB/s", "values": [4300.0]},
