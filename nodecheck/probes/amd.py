@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Topology, Why, known
+from nodecheck.facts import Absent, Card, Maybe, Stack, Topology, Why, known
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import Link
 from nodecheck.facts.stack import Driver
@@ -119,7 +119,7 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
     virtual = any(r[0].values.get("modes.virtualization") == "virtual_function" for r in readings.values())
 
     smi = _ask_amd_smi(commands, readings, virtual)
-    survey: Maybe[AmdsmiSurvey] = NOT_ASKED
+    survey: Maybe[AmdsmiSurvey] = Absent(why=Why.not_asked, detail="the sources before it told what it could")
     if not addresses and isinstance(smi.addresses, dict):
         addresses = sorted(smi.addresses.values())
         readings = {address: [] for address in addresses}
@@ -167,9 +167,9 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
 def _nothing(shown: Maybe[Kfd], files: Files) -> Seen:
     """No card: at most graphics that are built into a CPU, or cards that KFD keeps from this container."""
     none = Absent(why=Why.not_asked, detail="there is no card of AMD's to ask about")
-    return Seen(
-        (), (), _counts(shown, AmdSmi({}, virtual=False), none), _driver(files, AmdSmi({}, virtual=False))
-    )
+    smi = AmdSmi({}, virtual=False)
+    driver, told_by = _driver(files, smi)
+    return Seen((), (), _counts(shown, smi, none), driver, told_by)
 
 
 def _counts(shown: Maybe[Kfd], smi: AmdSmi, survey: Maybe[AmdsmiSurvey]) -> dict[str, Any]:

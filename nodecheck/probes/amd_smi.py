@@ -379,7 +379,8 @@ class AmdSmi:
             if isinstance(raw, list):
                 return len([page for page in raw if isinstance(page, dict)])
             if isinstance(raw, str) and raw.lower().startswith("no bad pages"):
-                return 0
+                # A guest's driver has no table of them: there are none to show, whatever the card has.
+                return self._none("amd-smi shows none") if self._virtual else 0
             return _odd(raw)
 
         return {

@@ -29,6 +29,8 @@ CHECKED: dict[str, float] = {
     "modes.memory_partition": 0,
     "health.ecc_volatile.uncorrected": 0,
     "health.bad_pages_retired": 0,
+    "pair.link_type": 0,
+    "pair.weight": 0,
 }
 """Facts that sources must agree on, and by which part of the value they may differ: a second opinion counts where a
 wrong one would decide the verdict, and where the value does not change from one second to the next."""

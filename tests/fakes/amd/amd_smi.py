@@ -311,7 +311,7 @@ def _xgmi(node: AmdNode, i: int, card: AmdCard, release: tuple[int, ...]) -> dic
             way = node.ways.get((here, node.cards.index(other)))
             down = node.virtual and release < (7, 12)  # what that release said of every link
             states.append("SELF" if way is None else "D" if down or way.down else "U")
-        said["link_status"] = states
+        said["link_status"] = NA if node.virtual and release >= (7, 12) else states
     return said
 
 
