@@ -7,21 +7,21 @@ rejected, and how often a slow card is named.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from statistics import median
 from typing import Literal
 
-from nodecheck.facts import Absent, Card, Measurements, Node, Why, known, or_none
-from nodecheck.facts.measurements import Figure, StageName, StageRun
+from packaging.version import InvalidVersion, Version
+
+from nodecheck.facts import Absent, Card, Maybe, Measurements, Node, Why, known, or_none
+from nodecheck.facts.measurements import MOST_TRIES, Figure, StageName, StageRun
 from nodecheck.judge.finding import Status
 from nodecheck.profile import MEASURES, Profile
 from nodecheck.profile import Figure as Promised
 from nodecheck.profile.levels import size_bytes as size_bytes
 
-TRIES = 3
-"""How often a figure is measured before a limit that lies within its own spread counts."""
 LEAST_SPREAD = 0.01
 """Of the median. The repetitions of one process lie closer together than processes do: on an H200 within 0.1 % and
 0.4 % (2026-11-30)."""
@@ -38,9 +38,9 @@ FAIL_BEHIND = 0.10
 FAIL_BEHIND_HOST = 0.20
 """Shares below the cards' median from which on one is slow, however close together the others lie. A card 5 % slow has
 to be named although both readings vary. The host's links differ between slots for reasons that are no fault."""
-MAD_WIDTHS = 5.0
-"""Median absolute deviations (× 1.4826, the standard deviation of a normal spread) that a card may be behind, where
-the cards lie further apart than the floors above."""
+WARN_WIDTHS, FAIL_WIDTHS = 3.0, 5.0
+"""Standard deviations (see `_deviation`) that a card may be behind, where the cards lie further apart than the floors
+above."""
 LEAST_COPY_BYTES = 64 * 1024**2
 """Smaller copies measure latency."""
 
@@ -64,6 +64,38 @@ def stage_of(measure: str) -> StageName:
         if measure.startswith(f"{stage}."):
             return stage
     return "host" if measure.startswith("launch.") else "collectives"
+
+
+def promises(node: Node, profile: Profile) -> Iterator[Promised]:
+    """The profile's figures that this node is held against.
+
+    Not those of another torch, nor what a board gives without NVLink SHARP: that stands beside another figure.
+    """
+    for promised in profile.figures:
+        if not promised.measure.endswith("_without_nvls") and of_this_torch(promised, node) is True:
+            yield promised
+
+
+def of_this_torch(promised: Promised, node: Node) -> Maybe[bool]:
+    """Whether the figure is of the torch that is here, or of any; absent where that torch's version is."""
+    if promised.at.torch is None:
+        return True
+    version = torch_version(node)
+    if isinstance(version, Absent):
+        return version
+    release, _, build = promised.at.torch.partition("+")
+    try:
+        here = Version(version)
+    except InvalidVersion:
+        return False
+    return f"{here.major}.{here.minor}" == release and build in ("", here.local)
+
+
+def torch_version(node: Node) -> Maybe[str]:
+    """What the renter's torch says that it is, `2.11.0+cu130`."""
+    if isinstance(node.stack, Absent):
+        return node.stack
+    return node.stack.torch if isinstance(node.stack.torch, Absent) else node.stack.torch.version
 
 
 def measured(promised: Promised, figures: Iterable[Figure]) -> dict[tuple[str, ...], Figure]:
@@ -274,16 +306,30 @@ def _compare(figures: dict[str, Figure]) -> Iterator[tuple[str, Place]]:
         return
     middle = median(values.values())
     several = len(values) >= FEWEST_SIBLINGS
-    deviation = 1.4826 * median(abs(value - middle) for value in values.values()) / middle if several else 0.0
+    deviation = _deviation(tuple(values.values())) / middle if several else 0.0
     for card, figure in figures.items():
         usual = middle if several else max(values.values())
         floor = FAIL_BEHIND_HOST if figure.stage == "host" else FAIL_BEHIND
         bounds = Limits(
-            max(WARN_BEHIND, MAD_WIDTHS * deviation),
-            max(floor, MAD_WIDTHS * deviation) if several else None,
+            max(WARN_BEHIND, WARN_WIDTHS * deviation),
+            max(floor, FAIL_WIDTHS * deviation) if several else None,
             more_is_better=False,
         )
         yield card, Place(figure, usual, 1 - figure.median / usual, bounds)
+
+
+_SMALL_SAMPLES = {3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Standard deviation of three values or more, of which some may be far off.
+
+    The median absolute deviation × 1.4826, as for normal values, × what it is too small by of so few (Croux and
+    Rousseeuw, Time-efficient algorithms for two highly robust estimators of scale, 1992).
+    """
+    middle, count = median(values), len(values)
+    few = _SMALL_SAMPLES.get(count, count / (count - 0.8))
+    return few * 1.4826 * median(abs(value - middle) for value in values)
 
 
 # What to measure again
@@ -297,7 +343,7 @@ def spread(figure: Figure) -> float:
 def borderline(node: Node, profile: Profile) -> tuple[Figure, ...]:
     """The figures that would warn or fail although the limit lies within their own spread: measure them again.
 
-    A figure measured `TRIES` times counts as it is.
+    A figure measured `MOST_TRIES` times counts as it is.
     """
     if isinstance(node.measurements, Absent):
         return ()
@@ -306,12 +352,10 @@ def borderline(node: Node, profile: Profile) -> tuple[Figure, ...]:
     def look(figure: Figure, value: float, bounds: Limits, width: float) -> None:
         status = bounds.status(value)
         limit = {Status.fail: bounds.fail, Status.warn: bounds.warn}.get(status)
-        if limit is not None and abs(value - limit) <= width and len(figure.tries) < TRIES:
+        if limit is not None and abs(value - limit) <= width and len(figure.tries) < MOST_TRIES:
             doubtful[id(figure)] = figure
 
-    for promised in profile.figures:
-        if promised.measure.endswith("_without_nvls"):
-            continue
+    for promised in promises(node, profile):
         bounds = limits_here(promised, node, profile)
         for figure in measured(promised, node.measurements.figures).values():
             look(figure, figure.median, bounds, spread(figure))

@@ -194,6 +194,7 @@ _PATTERNS = {
     "size": "a whole number with B, KiB, MiB or GiB, such as 8GiB",
     "dtype": "torch's name of a type, such as bfloat16",
     "shape": "m x n x k such as 8192x8192x8192",
+    "torch": "release and build of torch such as 2.11+cu130",
     "required": "a finding's id such as topology.fabric.state",
     "wanted": "a finding's id such as topology.fabric.state",
 }
@@ -337,7 +338,7 @@ def _figure_faults(index: int, figure: Figure, table: dict[str, Any]) -> Iterato
     for key in At.model_fields if isinstance(at, dict) else ():
         if key in measure.at and key not in at:
             yield fault("at", f"{figure.measure} needs {key}: it holds for exactly one.")
-        if key in at and key not in measure.at:
+        if key in at and key not in (*measure.at, "torch"):
             yield fault(f"at.{key}", f"{figure.measure} does not depend on it.")
     yield from _threshold_faults(figure, table, measure.more_is_better, fault)
     for key in ("typical", "warn_below", "fail_below", "warn_above", "fail_above", "ceiling"):

@@ -169,9 +169,13 @@ class At(Part):
     ranks: int | None = Field(default=None, ge=2, le=1024)
     shape: str | None = Field(default=None, pattern=r"^[1-9][0-9]{0,6}x[1-9][0-9]{0,6}x[1-9][0-9]{0,6}$")
     """`8192x8192x8192`: m x n x k."""
+    torch: str | None = Field(default=None, pattern=r"^[0-9]+\.[0-9]+(\+[a-z0-9.]+)?$", max_length=40)
+    """`2.11+cu130`: the release of torch, and its build, that the figure is of; any other is not held against it.
+    Products are cuBLAS's, and cuBLAS comes with torch. Left out: of any."""
 
     def __str__(self) -> str:
-        parts = (self.shape, self.size, self.dtype, self.ranks and f"{self.ranks} ranks")
+        torch = self.torch and f"torch {self.torch}"
+        parts = (self.shape, self.size, self.dtype, self.ranks and f"{self.ranks} ranks", torch)
         return ", ".join(str(part) for part in parts if part)
 
 

@@ -393,7 +393,7 @@ class Figures:
         chosen = {figure.cards[0]: figure for figure in figures if figure.at == best.at}
         promise: Promised | None = None
         if not best.at.sustained and not (best.at.together and best.stage == "host"):
-            for promised in self._report.profile.figures:
+            for promised in judged.promises(self._report.facts, self._report.profile):
                 if promised.measure == best.measure and promised.unit == best.unit:
                     exact = judged.measured(promised, figures)
                     if exact:
@@ -557,7 +557,7 @@ class Figures:
         )
 
     def _marks(self, measure: str, sizes: set[int]) -> Iterator[Mark]:
-        for promised in self._report.profile.figures:
+        for promised in judged.promises(self._report.facts, self._report.profile):
             if promised.measure == measure and promised.at.size and promised.at.ranks == len(self.keys):
                 size_bytes = judged.size_bytes(promised.at.size)
                 if size_bytes in sizes:
@@ -742,9 +742,7 @@ def _standing(report: Report, seen: Measurements) -> dict[int, Status]:
         known_status = found.get(id(figure), Status.passed)
         found[id(figure)] = max(known_status, status, key=order.index)
 
-    for promised in report.profile.figures:
-        if promised.measure.endswith("_without_nvls"):
-            continue
+    for promised in judged.promises(report.facts, report.profile):
         bounds = judged.limits_here(promised, report.facts, report.profile)
         for figure in judged.measured(promised, seen.figures).values():
             note(figure, bounds.status(figure.median))

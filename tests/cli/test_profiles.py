@@ -77,6 +77,8 @@ def test_show_says_who_says_what_and_what_is_measured_when(nodecheck: Nodecheck,
     mine = tmp_path / "mine.toml"
     mine.write_text(
         'schema = 1\nname = "mine"\ntitle = "t"\nextends = "h200x8"\n[card]\npower_limit_watts = 450\n'
+        'source = "contract 4711"\ndate = 2027-01-02\n[[figures]]\nmeasure = "all_gather.busbw"\n'
+        'at = { size = "16GiB", dtype = "bfloat16", ranks = 8 }\nunit = "GB/s"\ntypical = 361\nwarn_below = 325\n'
         'source = "contract 4711"\ndate = 2027-01-02\n'
     )
     out = nodecheck("show", mine).out

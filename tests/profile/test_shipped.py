@@ -10,8 +10,13 @@ from typing import Any
 import defusedxml.ElementTree as ElementTree
 import pytest
 
+from nodecheck.facts import Absent
+from nodecheck.judge import Status
+from nodecheck.judge.figures import limits, measured
 from nodecheck.profile import MEASURES, Figure, Profile, ProfileError, load, names
 from nodecheck.profile.check import GROSS_FAULT
+from nodecheck.profile.levels import first_level
+from nodecheck.report.document import load as load_report
 
 PROJECT = Path(__file__).parents[2]
 SHARED = PROJECT / "../shared"
@@ -86,6 +91,14 @@ def test_the_performance_sections_are_filled_in(name: str) -> None:
             )
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_every_promised_figure_is_measured_at_some_level(name: str) -> None:
+    for figure in load(name, allow_abstract=True).figures:
+        assert first_level(figure) is not None, (
+            f"profiles/{name}.toml: no level measures {figure.measure} ({figure.at}), so nothing is held against it"
+        )
+
+
 def test_figures_that_were_derived_reject_on_a_gross_fault_only() -> None:
     derived = [figure for name in names() for figure in load(name).figures if figure.kind == "derived"]
     assert len(derived) > 50
@@ -142,7 +155,6 @@ def test_the_figures_of_our_own_card_are_what_was_measured() -> None:
         ("host.h2d", "h2d", None),
         ("host.d2h", "d2h", None),
         ("host.bidirectional", "bidir_sum", None),
-        ("hbm.copy", "copy_4GiB_GBs", None),
         ("gemm.bfloat16", "bfloat16_4096_TF", "4096x4096x4096"),
         ("gemm.bfloat16", "bfloat16_8192_TF", "8192x8192x8192"),
         ("gemm.float8", "float8_e4m3fn_8192_TF", "8192x8192x8192"),
@@ -151,6 +163,21 @@ def test_the_figures_of_our_own_card_are_what_was_measured() -> None:
         found = figure(profile, measure, shape=shape) if shape else figure(profile, measure)
         assert found.typical == pytest.approx(median[name], rel=0.005)
         assert found.kind == "measured"
+
+
+@pytest.mark.parametrize("name", ["h200x1", "h200x2"])
+def test_what_our_recorded_cards_gave_is_typical(name: str) -> None:
+    facts = load_report(PROJECT / "reports" / name).facts
+    assert not isinstance(facts.measurements, Absent)
+    tight = {("hbm.copy", "4GiB"): 0.002, ("gemm.float32", "4096x4096x4096"): 0.004}
+    for promised in load(name).figures:
+        exact = tight.pop((promised.measure, promised.at.size or promised.at.shape or ""), None)
+        found = measured(promised, facts.measurements.figures)
+        assert found, promised
+        for seen in found.values():
+            assert limits(promised).status(seen.median) is Status.passed, promised
+            assert exact is None or seen.median == pytest.approx(promised.typical, rel=exact)
+    assert not tight
 
 
 def figure(profile: Profile, measure: str, **at: Any) -> Figure:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from nodecheck.facts import Absent, Card, known, or_none
-from nodecheck.facts.measurements import Figure, Load
+from nodecheck.facts.measurements import MOST_TRIES, Figure, Load
 from nodecheck.judge import attribution, figures
 from nodecheck.judge.attribution import Attribution
 from nodecheck.judge.figures import Place
@@ -135,13 +135,29 @@ def _unmeasured(look: Look, promised: Promised, cards: tuple[str, ...]) -> Outco
 
 
 def _promised(look: Look, *beginnings: str) -> Iterator[Promised]:
-    for promised in look.profile.figures:
-        if promised.measure.startswith(beginnings) and not promised.measure.endswith("_without_nvls"):
+    for promised in figures.promises(look.node, look.profile):
+        if promised.measure.startswith(beginnings):
             yield promised
+
+
+def _of_another_torch(look: Look, *beginnings: str) -> Iterator[Outcome]:
+    """The figures that say nothing of the torch that is here."""
+    for promised in look.profile.figures:
+        if not promised.measure.startswith(beginnings):
+            continue
+        here = figures.of_this_torch(promised, look.node)
+        if isinstance(here, Absent):
+            yield unknown(NODE, here)
+        elif not here:
+            version = figures.torch_version(look.node)
+            yield skipped(
+                f"{promised.measure} ({promised.at}): says nothing of torch {version}, which is here."
+            )
 
 
 def _each(look: Look, *beginnings: str) -> Iterator[Outcome]:
     """Every promised figure on every subject that it is to be measured on."""
+    yield from _of_another_torch(look, *beginnings)
     nothing = True
     for promised in _promised(look, *beginnings):
         found = figures.measured(promised, look.measured.figures)
@@ -163,7 +179,7 @@ def _nothing(look: Look, *beginnings: str) -> Outcome:
 
 _FIGURE: dict[str, Any] = {
     "passes": "every figure of the profile is reached, for exactly its size and type; each figure is measured up to "
-    f"{figures.TRIES} times where a limit lies within its own spread",
+    f"{MOST_TRIES} times where a limit lies within its own spread",
     "warns": "one is below the profile's limit that warns, or below that of a derived figure",
     "fails": "one is below the profile's limit that fails, or, where it has none, below half of typical",
     "cause": Cause.slow,
@@ -241,6 +257,7 @@ def launch(look: Look) -> Iterator[Outcome]:
 )
 def pairs(look: Look) -> Iterator[Outcome]:
     """All pairs in one finding where they are well, else what is slow: a card, a block, or single links."""
+    yield from _of_another_torch(look, "pairs.")
     nothing = True
     for promised in _promised(look, "pairs."):
         wanted = figures.expected_subjects(promised, look.node, look.profile)
@@ -488,10 +505,10 @@ def _behind(place: Place) -> str:
     reads="what each card gave in memory, products and host copies, alone, beside the median of the cards of its model "
     "(of products the best shape)",
     passes=f"it is less than {figures.WARN_BEHIND:.0%} behind in each, or no further than the cards lie apart anyhow "
-    f"({figures.MAD_WIDTHS:g} × their median absolute deviation)",
+    f"({figures.WARN_WIDTHS:g} standard deviations, told from the median absolute deviation)",
     warns="it is further behind in one; of two cards the slower one",
-    fails=f"it is {figures.FAIL_BEHIND:.0%} behind or more, of at least {figures.FEWEST_SIBLINGS} cards "
-    f"({figures.FAIL_BEHIND_HOST:.0%} in host copies)",
+    fails=f"it is {figures.FAIL_BEHIND:.0%} behind or more ({figures.FAIL_BEHIND_HOST:.0%} in host copies), and "
+    f"{figures.FAIL_WIDTHS:g} standard deviations, of at least {figures.FEWEST_SIBLINGS} cards",
     cause=Cause.slow,
     owner=Owner.provider,
     meaning="All cards of a group wait for the slowest in every step: one card that is 5 % slow costs all of them 5 %.",

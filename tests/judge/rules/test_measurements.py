@@ -287,7 +287,7 @@ CASES = [
         checks=tuple(c for c in measured("h200x4").checks if c.stage == "memory"),
     ),
     # Figures of a card
-    case("measurements.hbm", PASS, count=4, says="typical 4297, at least 3900"),
+    case("measurements.hbm", PASS, count=4, says="typical 4267, at least 4096"),
     case("measurements.hbm", SKIPPED, profile="cpu", says="no such figure"),
     case(
         "measurements.hbm",
@@ -298,6 +298,14 @@ CASES = [
         cause=Cause.slow,
         owner=Owner.provider,
         says="hbm.copy (4 GiB): 34",
+    ),
+    case(
+        "measurements.hbm",
+        WARN,
+        "a single card, 5 % slow",
+        profile="h200x1",
+        figures=figures("h200x1", "hbm.", 0.95),
+        count=1,
     ),
     case("measurements.hbm", WARN, "slower", figures=figures("h200x4", "hbm.copy", 0.9), count=4),
     case(
@@ -344,7 +352,24 @@ CASES = [
         figures=figures("h200x4", "hbm.copy", 0.8, cards=(1,), tries=(3430.0, 3433.0, 3437.6)),
         says="Measured 3 times: 3430, 3433, 3438.",
     ),
-    case("measurements.gemm", PASS, count=12),
+    case("measurements.gemm", PASS, count=16),
+    case(
+        "measurements.gemm",
+        WARN,
+        "a single card, its clock 5 % low",
+        profile="h200x1",
+        figures=figures("h200x1", "gemm.", 0.95),
+        count=1,
+        says="gemm.float32 (4096x4096x4096",
+    ),
+    case(
+        "measurements.gemm",
+        UNKNOWN,
+        "no version",
+        profile="h200x1",
+        faults={"stack.torch.version": UNASKED},
+        count=1,
+    ),
     case(
         "measurements.gemm",
         FAIL,
