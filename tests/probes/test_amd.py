@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from nodecheck.facts.stack import Driver
 from nodecheck.facts.topology import Pair
 from nodecheck.probes import Probing, Stage
 from nodecheck.sources import Sources, amdsmi, commands
-from nodecheck.sources.channel import Answer, Channel, Recorded, Recorder, encode
+from nodecheck.sources.channel import Answer, Channel, Recorder, encode
 from tests.fakes import nvml
 from tests.fakes.amd import GIB, AmdNode, Way, amd_smi, describe, tree
 from tests.fakes.amd import amdsmi as binding
@@ -649,8 +648,3 @@ def test_damaged_files_leave_facts_that_failed(tmp_path: Path) -> None:
     (first, second) = cards(probed(made, tmp_path))
     assert why(first.memory.used_bytes) is Why.failed or isinstance(first.memory.used_bytes, int)
     assert second.memory.total_bytes == described.cards[1].memory_bytes
-
-
-def test_described_nodes_are_copies() -> None:
-    assert dataclasses.replace(describe("mi300x", 1).cards[0]).ecc is not describe("mi300x", 1).cards[0].ecc
-    assert isinstance(Recorded({}), Recorded)
