@@ -44,7 +44,7 @@ def pairs(figures: Iterable[Figure], numa: Mapping[str, int] | None = None) -> t
     slow = _slow(rates)
     if not slow:
         return ()
-    cards = tuple(dict.fromkeys(card for pair in rates for card in pair))
+    cards = tuple(sorted({card for pair in rates for card in pair}))
     split = _split(cards, rates, slow, numa or {})
     if split is not None:
         return (split,)
@@ -102,7 +102,9 @@ def _split(
             for part in parts
             if any((card, other) not in slow and (other, card) not in slow for other in part)
         ]
-        parts = [part for part in parts if part not in near] + [[c for part in near for c in part] + [card]]
+        parts = [part for part in parts if part not in near] + [
+            sorted((*(c for part in near for c in part), card))
+        ]
     if len(parts) < 2 or min(len(part) for part in parts) < 2:
         return None
     within = {pair for part in parts for a, b in combinations(part, 2) for pair in ((a, b), (b, a))}
@@ -113,17 +115,17 @@ def _split(
     by_numa = all(len(node) == 1 and None not in node for node in nodes) and len(
         {next(iter(node)) for node in nodes}
     ) == len(parts)
-    between = " | ".join(", ".join(part) for part in parts)
+    listed = " | ".join(", ".join(part) for part in parts)
     why = (
-        "as their NUMA nodes do: the way goes from one CPU to the other"
+        "They are those of each NUMA node: the way goes from one CPU to the other."
         if by_numa
-        else "each whole in itself"
+        else "Each is whole in itself: it is what joins them."
     )
     return Attribution(
         "split",
         tuple(parts[0]),
-        f"The cards fall into parts, {why}: {between}. Pairs between the parts give {_span(slow, rates)}, "
-        f"within them {_span(within & rates.keys(), rates)}.",
+        f"The cards fall into parts ({listed}): pairs between them give {_span(slow, rates)}, within them "
+        f"{_span(within & rates.keys(), rates)}. {why}",
     )
 
 

@@ -13,7 +13,7 @@ from nodecheck.facts.measurements import MOST_TRIES, Figure, Load
 from nodecheck.judge import attribution, figures
 from nodecheck.judge.attribution import Attribution
 from nodecheck.judge.figures import Place
-from nodecheck.judge.finding import NODE, Cause, Owner, Status
+from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
 from nodecheck.judge.rules.measurements import Look, first_line, load_rule
 from nodecheck.profile import Figure as Promised
@@ -266,7 +266,9 @@ def pairs(look: Look) -> Iterator[Outcome]:
         nothing = False
         found = figures.measured(promised, look.measured.figures)
         found |= {
-            tuple(reversed(pair)): figure for pair, figure in found.items() if "two_way" in promised.measure
+            (b, a): figure.model_copy(update={"cards": (b, a)})
+            for (a, b), figure in found.items()
+            if "two_way" in promised.measure
         }
         missing = [pair for pair in wanted if pair not in found]
         if missing:
@@ -299,20 +301,37 @@ def _matrix(
             key=lambda outcome: (outcome.status is not Status.fail, outcome.observed),
         )
 
-    keys = {key for pair in judged for key in pair}
-    if slow == set(judged) and len(keys) > 2:
-        outcome = worst(slow)
-        told = f"Every pair is slow; the slowest, {outcome.subject.label}: {outcome.detail}"
-        yield replace(outcome, subject=look.subject(sorted(keys), "all"), detail=told)
+    for subject, sentence, behind in _explained(look, slow, {pair: found[pair] for pair in judged}):
+        outcome = worst(behind)
+        yield replace(outcome, subject=subject, detail=_joined(sentence, outcome, len(behind)))
+
+
+def _explained(
+    look: Look, slow: set[tuple[str, ...]], found: dict[tuple[str, ...], Figure]
+) -> Iterator[tuple[Subject, str, set[tuple[str, ...]]]]:
+    """The slow pairs among those found, in as few parts as explain them: subject, sentence, its pairs.
+
+    All of them, those of a card, those between parts of the node, the two directions of a link; what nothing explains
+    stands alone, without a sentence.
+    """
+    left = set(slow)
+    keys = {key for pair in found for key in pair}
+    if left == set(found) and len(keys) > 2:
+        yield look.subject(sorted(keys), "all"), "Every pair is slow.", left
         return
-    for about in attribution.pairs([found[pair] for pair in judged], _numa(look)):
-        behind = {pair for pair in slow if _explains(about, pair)}
+    for about in attribution.pairs(found.values(), _numa(look)):
+        behind = {pair for pair in left if _explains(about, pair)}
         if behind:
-            slow -= behind
-            outcome = worst(behind)
-            told = f"{look.named(about.sentence)} {outcome.detail}"
-            yield replace(outcome, subject=look.subject(about.cards, about.kind), detail=told)
-    yield from (judged[pair] for pair in sorted(slow))
+            left -= behind
+            yield look.subject(about.cards, about.kind), look.named(about.sentence), behind
+    for pair in sorted(left):
+        yield look.subject(pair), "", {pair}
+
+
+def _joined(sentence: str, worst: Outcome, count: int) -> str:
+    """The sentence on all the pairs, and what the worst of them gave."""
+    one = f"The slowest, {worst.subject.label}: {worst.detail}" if count > 1 else worst.detail
+    return f"{sentence} {one}" if sentence else one
 
 
 def _explains(about: Attribution, pair: tuple[str, ...]) -> bool:
@@ -396,15 +415,20 @@ def link_rate(look: Look) -> Iterator[Outcome]:
     if not shares:
         yield Outcome(Status.unknown, detail="No pair that NVLink joins was measured.", **words)
         return
-    low = {pair: share for pair, (share, _) in shares.items() if share < LINK_SHARE}
-    for pair, share in low.items():
-        figure = shares[pair][1]
-        yield fail(
+    low = {
+        pair: fail(
             f"{_number(figure.median)} GB/s over links of {_number(rates[frozenset(pair)])} GB/s raw.",
             subject=look.subject(pair),
             observed=round(share, 3),
             **words,
         )
+        for pair, (share, figure) in shares.items()
+        if share < LINK_SHARE
+    }
+    measured = {pair: figure for pair, (_, figure) in shares.items()}
+    for subject, sentence, behind in _explained(look, set(low), measured):
+        outcome = low[min(behind, key=lambda pair: shares[pair][0])]
+        yield replace(outcome, subject=subject, detail=_joined(sentence, outcome, len(behind)))
     if not low:
         least = min(share for share, _ in shares.values())
         yield passed(
@@ -444,14 +468,19 @@ def _raw_rates(look: Look) -> dict[frozenset[str], float]:
     **_FIGURE,
 )
 def collectives(look: Look) -> Iterator[Outcome]:
+    told = False
     for outcome in _each(look, "all_", "reduce_scatter.", "broadcast."):
-        if outcome.status in (Status.warn, Status.fail):
+        if not told and outcome.status in (Status.warn, Status.fail):
+            told = True
             outcome = replace(outcome, detail=f"{outcome.detail}{_slowest_part(look)}")
         yield outcome
 
 
 def _slowest_part(look: Look) -> str:
-    """Which ring neighbour, part of the cards, and card is slower than the others; empty where nothing stands out."""
+    """Which ring neighbour, part of the cards, and card is slower than the others; empty where nothing stands out.
+
+    Of a node whose group of all cards is slow.
+    """
     told: list[str] = []
     ranks = [figure for figure in look.measured.figures if figure.measure == "send_recv.rank"]
     if about := attribution.ring([card.key for card in look.node.known_cards], ranks):
@@ -470,23 +499,36 @@ def _slowest_part(look: Look) -> str:
 
 
 def _parts(look: Look) -> tuple[Attribution, ...]:
-    """What the figures of the parts of the group say, at the largest size that all parts have."""
-    parts: dict[tuple[object, ...], list[Figure]] = defaultdict(list)
+    """What the figures of the parts of the group say, at the largest size that all parts have.
+
+    Where no part is slower than another, the whole is held against them: parts that give more than the whole are
+    healthy, and what joins them is not.
+    """
+    sizes: dict[tuple[object, ...], list[Figure]] = defaultdict(list)
     for figure in look.measured.figures:
-        if figure.measure == "all_reduce.busbw" and figure.name not in ("", "all"):
-            parts[figure.at.dtype, figure.at.in_place, figure.at.size_bytes].append(figure)
-    several = [some for some in parts.values() if len(some) > 1]
+        if figure.measure == "all_reduce.busbw":
+            sizes[figure.at.dtype, figure.at.in_place, figure.at.size_bytes].append(figure)
+    several = [some for some in sizes.values() if sum(map(_is_part, some)) > 1]
     if not several:
         return ()
     largest = max(several, key=lambda some: (some[0].at.size_bytes or 0, len(some)))
-    usual = max(figure.median for figure in largest)
-    slow = [figure for figure in largest if figure.median < (1 - attribution.TOLERANCE) * usual]
+    parts = [figure for figure in largest if _is_part(figure)]
+    best = max(figure.median for figure in parts)
+    slow = [figure for figure in parts if figure.median < (1 - attribution.TOLERANCE) * best]
+    if not slow:
+        least = min(figure.median for figure in parts)
+        slow = [f for f in largest if not _is_part(f) and f.median < (1 - attribution.TOLERANCE) * least]
     if not slow:
         return ()
     copies = [figure for figure in look.measured.figures if figure.measure == "pairs.one_way"]
     ways = [path for one in look.measured.transports if one.name == slow[0].name for path in one.paths]
-    sound = [figure for figure in largest if figure not in slow]
+    sound = [figure for figure in parts if figure not in slow]
     return attribution.groups(slow, sound, attribution.pairs(copies, _numa(look)), ways)
+
+
+def _is_part(figure: Figure) -> bool:
+    """Whether it is of some of the cards, not of all."""
+    return figure.name not in ("", "all")
 
 
 # Beside the siblings

@@ -448,7 +448,7 @@ CASES = [
             where=lambda f: (f.cards[0] < uuid(4)) != (f.cards[1] < uuid(4)),
         ),
         count=1,
-        says="as their NUMA nodes do",
+        says="They are those of each NUMA node",
     ),
     case("measurements.pairs", WARN, "slower", figures=figures("h200x4", "pairs.one_way", 0.92), count=1),
     case(
@@ -505,14 +505,58 @@ CASES = [
         FAIL,
         "over PCIe",
         figures=figures("h200x4", "pairs.one_way", 0.1, cards=(0,)),
-        count=6,
-        says="raw",
+        count=1,
+        says="Every pair with GPU 0 is slow to and from it",
+    ),
+    case(
+        "measurements.link_rate",
+        FAIL,
+        "one direction over PCIe",
+        figures=figures("h200x4", "pairs.one_way", 0.1, where=lambda f: f.cards == (uuid(1), uuid(3))),
+        count=1,
+        says="from GPU 1 to GPU 3, not back",
+    ),
+    case(
+        "measurements.link_rate",
+        FAIL,
+        "all over PCIe",
+        profile="h200x8",
+        figures=figures("h200x8", "pairs.one_way", 0.1),
+        count=1,
+        says="Every pair is slow. The slowest, ",
     ),
     case("measurements.link_rate", UNKNOWN, "gone", figures=without("h200x4", "pairs")),
     # Groups
     case("measurements.collectives", PASS, count=4),
     case("measurements.collectives", PASS, profile="h200x8", count=4),
     case("measurements.collectives", SKIPPED, profile="h200x1"),
+    case(
+        "measurements.collectives",
+        FAIL,
+        "what joins the halves",
+        profile="h200x8",
+        figures=figures("h200x8", "all_reduce.busbw", 0.5, where=lambda f: f.name == "all"),
+        says="though its parts are healthy (first half at ",
+    ),
+    case(
+        "measurements.collectives",
+        FAIL,
+        "a link between the halves",
+        figures=tuple(
+            f.model_copy(update={"median": 0.5 * f.median})
+            if f.name == "all" or set(f.cards) == {uuid(0), uuid(3)}
+            else f
+            for f in measured("h200x4").figures
+        ),
+        says="The pairs say the same. The way is slow between GPU 0 and GPU 3 in both directions",
+    ),
+    case(
+        "measurements.collectives",
+        FAIL,
+        "everything slow",
+        figures=figures("h200x4", "all_reduce.busbw", 0.5),
+        says="at least 327.",
+    ),
     case(
         "measurements.collectives",
         FAIL,
