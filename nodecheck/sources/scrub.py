@@ -386,6 +386,17 @@ _COMMON = _NOBODY | frozenset(_WORDS.split())
 # The cards' own marks.
 
 _CARD_UUID = re.compile(r"\b(?:GPU|MIG)-([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
+_SERIAL_IN_JSON = re.compile(r'"[\w ]{0,40}serial[\w ]{0,40}"\s*:\s*"([A-Za-z0-9-]{5,64})"', re.IGNORECASE)
+_OTHER_UUID_IN_JSON = re.compile(
+    r'"uuid"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"', re.IGNORECASE
+)
+"""amd-smi's own form, until ROCm 7.13."""
+_UNIQUE_ID = re.compile(
+    r"\bGPU-(?P<uuid>[0-9a-f]{16})(?![0-9a-z-])|^(?:unique|hive)_id (?P<decimal>[0-9]{10,20})$"
+    r'|"(?:asic_serial|unique id)"\s*:\s*"0x(?P<hexadecimal>[0-9a-f]{8,16})"',
+    re.IGNORECASE | re.MULTILINE,
+)
+"""AMD's number of a card: as HIP writes it, as KFD does, and as the tools do. A hive has one of the same kind."""
 _SERIAL_SAID = re.compile(r"(?i:serial ?number)(?: is|:)? {1,8}([A-Za-z0-9-]{5,40})")
 _SERIAL_KEY = re.compile(r"serial", re.IGNORECASE)
 
@@ -405,6 +416,8 @@ class _Scrubber:
         self._names: re.Pattern[str] | None = None
         self._domains: re.Pattern[str] | None = None
         self._card_marks: re.Pattern[str] | None = None
+        self._unique_ids: dict[str, str] = {}
+        """AMD's unique ids in every form they are written in, small letters → the same form of the pseudonym."""
         self._versions: frozenset[str] = frozenset()
         self._own: dict[str, str] = {}
         """Node → the pseudonym of its own name."""
@@ -483,18 +496,27 @@ class _Scrubber:
     def _learn_cards(self, answers: Answers) -> None:
         uuids: list[str] = []
         serials: list[str] = []
+        unique: list[int] = []
         for questions in (answers[source] for source in sorted(answers)):
             for question in sorted(questions):
                 for text in (question, *_strings(questions[question])):
-                    uuids += _CARD_UUID.findall(text)
-                    serials += _SERIAL_SAID.findall(text)
+                    uuids += _CARD_UUID.findall(text) + _OTHER_UUID_IN_JSON.findall(text)
+                    serials += _SERIAL_SAID.findall(text) + _SERIAL_IN_JSON.findall(text)
+                    unique += map(_unique_id, _UNIQUE_ID.finditer(text))
                 serials += _called_serial(question, questions[question])
         for uuid in uuids:
             self._pseudonym("uuid", uuid.lower(), lambda n: f"00000000-0000-4000-8000-{n:012d}")
+        for number in unique:
+            alias = int(
+                self._pseudonym("uuid", f"{number:016x}", lambda n: f"{_UNIQUE_ALIASES + n:016x}"), 16
+            )
+            self._unique_ids |= dict(zip(_forms(number), _forms(alias), strict=True))
         for serial in serials:
+            if serial.lower() in self._unique_ids:
+                continue
             if sum(map(str.isdigit, serial)) >= 3:
                 self._pseudonym("serial", serial, partial(_same_shape, serial))
-        marks = (*self._given.get("uuid", ()), *self._given.get("serial", ()))
+        marks = (*self._unique_ids, *self._given.get("uuid", ()), *self._given.get("serial", ()))
         if marks:
             self._card_marks = re.compile(
                 f"(?<![A-Za-z0-9])(?:{_any_of(marks)})(?![A-Za-z0-9])", re.IGNORECASE
@@ -541,6 +563,8 @@ class _Scrubber:
             if len(value) == 2 and isinstance(value[0], str) and _SECRET_VARIABLE.fullmatch(value[0]):
                 return [value[0], self.json(value[1], value[0], context)]
             return self._list(value, lambda item: self.json(item, key, context))
+        if type(value) is int and (alias := self._unique_ids.get(str(value))):
+            return int(alias)
         # JSON has no such numbers as NaN.
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -643,7 +667,8 @@ class _Scrubber:
         return self._redacted()
 
     def _card_mark(self, match: re.Match[str]) -> str:
-        uuid = self._given.get("uuid", {}).get(match[0].lower())
+        known = match[0].lower()
+        uuid = self._unique_ids.get(known) or self._given.get("uuid", {}).get(known)
         return uuid or self._given.get("serial", {}).get(match[0], match[0])
 
     def _without_identity(self, text: str, key: str) -> str:
@@ -912,7 +937,8 @@ _WORD = re.compile(r"[a-z0-9-]+")
 def _vocabulary(answers: Answers) -> frozenset[str]:
     """Words that facts are made of here: a host called `h200` must not take the card's name with it."""
     files = answers.get("files", {})
-    texts = [*_strings(answers.get("nvml", {}))]
+    texts = [*_strings(answers.get("nvml", {})), *_strings(answers.get("amdsmi", {}))]
+    texts += _strings(answers.get("commands", {}).get("amd_smi_static"))
     texts += [question for question in files if re.match(r"\w+ /(?:proc|sys|dev|etc)/", question)]
     texts += [*_strings(files.get("read /etc/os-release")), *_strings(files.get("read /proc/cpuinfo"))]
     words = {word for text in texts for word in _WORD.findall(text.lower())}
@@ -927,6 +953,21 @@ def _allowed(environ: str) -> str:
         if variable.startswith(ENVIRONMENT_PREFIXES) or variable.partition("=")[0] in ENVIRONMENT_NAMES
     ]
     return "\0".join(kept)
+
+
+_UNIQUE_ALIASES = 0xA000_0000_0000_0000
+"""Pseudonyms count from here, as long as an id is."""
+
+
+def _unique_id(match: re.Match[str]) -> int:
+    if match["decimal"]:
+        return int(match["decimal"])
+    return int(match["uuid"] or match["hexadecimal"], 16)
+
+
+def _forms(number: int) -> tuple[str, ...]:
+    """How KFD, HIP, amd-smi and rocm-smi write it."""
+    return str(number), f"{number:016x}", f"0x{number:016x}", f"0x{number:x}"
 
 
 def _called_serial(question: str, stored: Json) -> Iterator[str]:

@@ -412,6 +412,38 @@ def test_serials_stay_unless_they_are_to_go() -> None:
     assert "412345" not in changed
 
 
+def test_amds_numbers_of_cards_go_in_every_form_they_are_written_in() -> None:
+    """KFD writes them as decimal numbers, HIP and the tools in three other ways."""
+    number, hive = 0x0A3B_5C6D_7E8F_9012, 0x5C9F_2A1B_3D4E_6F70
+    static = [
+        {"gpu": 0, "asic": {"asic_serial": f"0x{number:016X}"}, "board": {"product_serial": "692325000017"}}
+    ]
+    stored = recording(
+        files={
+            "read /sys/class/kfd/kfd/topology/nodes/2/properties": f"unique_id {number}\nhive_id {hive}\n"
+        },
+        commands={
+            "amd_smi_static": {"stdout": json.dumps(static)},
+            "amd_smi_list": {"stdout": '[{"gpu": 0, "uuid": "0aff74a1-0000-1000-8012-0a3b5c6d7e8f"}]'},
+            "rocm_smi": {"stdout": json.dumps({"card0": {"Unique ID": f"0x{number:x}"}})},
+        },
+        amdsmi={"survey": {"amdsmi_get_xgmi_info(0)": {"value": {"xgmi_hive_id": hive}}}},
+        process={"environment": {"ROCR_VISIBLE_DEVICES": f"GPU-{number:016x}"}},
+        interpreter={f"context GPU-{number:016x}": {"items": {}}},
+    )
+    assert scrub(stored)[0] == stored
+    result = scrub(stored, scrub_serials=True)[0]
+    changed = json.dumps(result).lower()
+    for form in (f"{number:x}", str(number), f"{hive:x}", str(hive), "692325000017", "7e8f"):
+        assert form not in changed
+    environment = result["process"]["environment"]["value"]
+    name = environment["ROCR_VISIBLE_DEVICES"]
+    assert f"context {name}" in result["interpreter"]
+    kfd = result["files"]["read /sys/class/kfd/kfd/topology/nodes/2/properties"]["value"]
+    assert kfd.startswith(f"unique_id {int(name.removeprefix('GPU-'), 16)}\n")
+    assert name.removeprefix("GPU-") in changed.split("rocm_smi")[1]
+
+
 def test_counts_say_what_was_replaced() -> None:
     stored = recording(
         process={"uname": {"node": "gpu17"}}, files={"kmsg": "gpu17 10.0.0.5 /home/alice token=abcdef"}
