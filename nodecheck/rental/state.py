@@ -63,7 +63,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE layouts (number INTEGER PRIMARY KEY, columns TEXT NOT NULL UNIQUE)",
         """CREATE TABLE rows (
             at INTEGER NOT NULL, kept INTEGER NOT NULL, layout INTEGER NOT NULL, numbers BLOB NOT NULL)""",
-        "CREATE INDEX rows_by_time ON rows (kept, at)",
+        "CREATE INDEX rows_by_time ON rows (kept, at, layout)",
     ),
 )
 """What makes each version of the file out of the one before.
@@ -226,7 +226,7 @@ class State:
         )
 
     def record(self, result: CheckResult, node: Node) -> None:
-        """Remember a check, whole or not at all, and prune what is old. Raises `StateError`."""
+        """Remember a check, whole or not at all, and once an hour prune what is old. Raises `StateError`."""
         at = _micro(result.taken_at)
         look = Look(node=node, findings=result.findings).model_dump_json().encode()
         readings = _reading_columns(result.readings)
@@ -236,11 +236,13 @@ class State:
             for step in _steps(self._ongoing(db), result.findings, result.taken_at):
                 _take(db, step)
             _put(db, "look", look)
+            (before,) = db.execute("SELECT MAX(at) FROM checks").fetchone()
             db.execute("INSERT INTO checks VALUES (?, ?, ?)", (at, result.kind, result.status.value))
             _append(db, at, readings, kept=False)
             _append(db, at, figures, kept=True)
             _remember_boot(db, node)
-            _prune(db, result.taken_at)
+            if before is None or before // _HOUR != at // _HOUR:
+                _prune(db, result.taken_at)
 
         self._write(write)
 
@@ -374,8 +376,8 @@ class State:
         except _ERRORS as error:
             if not _tells_of_damage(error):
                 raise self._trouble(error) from None
-        self._begin_anew()
         try:
+            self._begin_anew()
             return work(self._connection)
         except _ERRORS as error:
             raise self._trouble(error) from None
@@ -400,7 +402,7 @@ class State:
             "anew; accept the node again to have a baseline."
         )
         self._connection = _connect(self.path)
-        self._run(self._prepare)
+        self._prepare(self._connection)
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
@@ -630,13 +632,12 @@ def _remember_boot(db: sqlite3.Connection, node: Node) -> None:
 
 
 def _prune(db: sqlite3.Connection, now: datetime) -> None:
-    hour = timedelta(hours=1) // timedelta(microseconds=1)
     whole = _micro(now - READINGS_WHOLE)
     db.execute("DELETE FROM rows WHERE kept = 0 AND at < ?", (_micro(now - READINGS_KEPT),))
     db.execute(
         "DELETE FROM rows WHERE kept = 0 AND at < ? AND rowid NOT IN"
         " (SELECT MIN(rowid) FROM rows WHERE kept = 0 AND at < ? GROUP BY at / ?)",
-        (whole, whole, hour),
+        (whole, whole, _HOUR),
     )
     db.execute("DELETE FROM layouts WHERE number NOT IN (SELECT layout FROM rows)")
     db.execute("DELETE FROM checks WHERE at < ?", (_micro(now - CHECKS_KEPT),))
@@ -702,6 +703,7 @@ def _tells_of_damage(error: Exception) -> bool:
     return type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
+_HOUR = timedelta(hours=1) // timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

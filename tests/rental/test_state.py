@@ -252,8 +252,10 @@ def test_a_finding_that_comes_and_goes_does_not_fill_the_disk(
     monkeypatch.setattr(state, "MOST_EPISODES", 3)
     kept = State(tmp_path)
     for number in range(20):
-        kept.record(check(minutes(number), (finding("a", FAIL),) if number % 2 else ()), NODE)
-    assert [each.first_seen for each in kept.episodes()] == [minutes(number) for number in (13, 15, 17, 19)]
+        kept.record(check(minutes(60 * number), (finding("a", FAIL),) if number % 2 else ()), NODE)
+    assert [each.first_seen for each in kept.episodes()] == [
+        minutes(60 * number) for number in (13, 15, 17, 19)
+    ]
 
 
 def test_reboots_are_counted_from_the_first_run(tmp_path: Path) -> None:
