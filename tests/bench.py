@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from nodecheck.judge import Status
+from nodecheck.cli.run import Run
+from nodecheck.facts import NOT_ASKED
+from nodecheck.judge import Status, Verdict, judge
+from nodecheck.profile import load
 from nodecheck.rental.state import State
+from nodecheck.report import document
+from tests.fakes import nvml
 from tests.fakes.node import healthy
 from tests.fakes.tree import Ground
 from tests.judge.cases import healthy as nodes
+from tests.rental import day
 from tests.rental.killing import kill_writers
 from tests.rental.looks import card, check, minutes, readings
 from tests.report.samples import finding
+from tests.surveys import standing_in
 
 ROOT = Path(__file__).parents[1]
 NODECHECK = [sys.executable, "-m", "nodecheck"]
 
 
-def timed(argv: list[str]) -> tuple[float, float, int]:
-    """Wall seconds, peak resident MB of the process itself (its children are not in it), exit code."""
+@dataclass
+class Timed:
+    wall_seconds: float
+    cpu_seconds: float
+    """Of the process and of its children."""
+    peak_mb: float
+    """Resident memory of the process itself."""
+    code: int
+
+
+def timed(argv: list[str], environment: dict[str, str] | None = None) -> Timed:
     began = time.perf_counter()
-    child = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    child = subprocess.Popen(
+        argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    )
     peak = 0.0
     while child.poll() is None:
         peak = max(peak, _peak(child.pid))
         time.sleep(0.005)
-    return time.perf_counter() - began, peak, child.returncode
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Timed(wall, cpu, peak, child.returncode)
 
 
 def _peak(pid: int) -> float:
@@ -44,12 +69,13 @@ def _peak(pid: int) -> float:
     return int(lines[0].split()[1]) / 1024 if lines else 0.0
 
 
-def row(name: str, argv: list[str], repeats: int) -> None:
-    runs = [timed(argv) for _ in range(repeats)]
-    seconds = [run[0] for run in runs]
+def row(name: str, argv: list[str], repeats: int, environment: dict[str, str] | None = None) -> None:
+    runs = [timed(argv, environment) for _ in range(repeats)]
+    seconds = [run.wall_seconds for run in runs]
     print(
         f"{name:<44} {statistics.median(seconds):6.2f} s ({min(seconds):.2f} to {max(seconds):.2f}, {repeats} runs)"
-        f"  peak {max(run[1] for run in runs):3.0f} MB  exit {runs[-1][2]}",
+        f"  CPU {statistics.median(run.cpu_seconds for run in runs):5.2f} s"
+        f"  peak {max(run.peak_mb for run in runs):3.0f} MB  exit {runs[-1].code}",
         flush=True,
     )
 
@@ -127,6 +153,33 @@ def remembered() -> None:
         )
 
 
+def checks() -> None:
+    """`nodecheck check` of eight cards, NVML over the stand-in library; and a day of checks without the processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        description, report = Path(folder) / "node.json", Path(folder) / "report.json"
+        cards = nvml.describe("h200", 8)
+        nvml.write(cards, description)
+        with standing_in(cards):
+            node = Run(None, None, "quick").glance(NOT_ASKED)
+        profile = load("h200x8")
+        judgement = judge(node, profile).model_copy(update={"verdict": Verdict.accepted})
+        report.write_text(document.dump(document.build(node, profile, judgement)))
+        environment = {**os.environ, **nvml.environment(description), "XDG_STATE_HOME": folder}
+        row(
+            "check of 8 cards, stand-in library",
+            [*NODECHECK, "check", "--baseline", str(report)],
+            9,
+            environment,
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        told = day.run(Path(folder))
+        right = "each change told once" if sorted(told.told) == sorted(day.EXPECTED) else f"told {told.told}"
+        print(
+            f"{f'a day of {len(told.seconds)} checks of 8 cards':<44} {sum(told.seconds):6.0f} s, "
+            f"{statistics.median(told.seconds) * 1000:.0f} ms each; state {told.state_bytes / 1024:.0f} KiB; {right}"
+        )
+
+
 def main() -> None:
     """Every benchmark that this machine allows."""
     row("--help", [*NODECHECK, "--help"], 9)
@@ -141,6 +194,7 @@ def main() -> None:
         row("accept over an 8-card recording (h200x8)", accept("h200x8", folder, "--from", recording), 5)
     if shutil.which("cc"):
         eight_cards()
+        checks()
     remembered()
 
 

@@ -97,7 +97,9 @@ def at_minute(healthy: Node, minute: int) -> Node:
         host = host.model_copy(update={"boot_id": "99999999-2222-4333-8444-555555555555"})
     assert known(host.disks)
     disks = tuple(
-        disk.model_copy(update={"free_bytes": (40 if minute >= FULL else 1500) * GIB - minute * 10_000_000})
+        disk.model_copy(
+            update={"free_bytes": (40 * GIB if minute >= FULL else disk.free_bytes) - 10_000_000 * minute}
+        )  # type: ignore[operator]
         if i == 0
         else disk
         for i, disk in enumerate(host.disks)
