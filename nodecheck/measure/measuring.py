@@ -150,9 +150,10 @@ class Measuring:
             kept, runs = self._figures, self._runs
             self._figures, self._runs = [], []
             self._notice(step.stage, "started")
-            arguments = {**step.arguments, **only(step, sought), "attempt": attempt}
+            narrowed = only(step, sought)
+            arguments = {**narrowed.arguments, "attempt": attempt}
             try:
-                done = self._step(replace(step, arguments=arguments))
+                done = self._step(replace(narrowed, arguments=arguments))
             finally:
                 new = {_identity(figure): figure for figure in self._figures}
                 self._figures = [
@@ -311,7 +312,8 @@ class Measuring:
         subject = step.subject if step.stage == "storage" or step.pairs else (card,)
         if card not in said.answers:
             run = self._failed(step, _fatal(step, said) or subject, said.errors.get(card), said.seconds)
-            if run.status == "timed_out" and not step.pairs:
+            # A disk that hangs says nothing of the card, and a pair nothing of the card whose worker measured it.
+            if run.status == "timed_out" and subject == (card,):
                 self._lost[card] = f"its worker hung in stage {step.stage}"
             return run
         answer = said.answers[card]

@@ -318,15 +318,21 @@ def gives(step: Step, figure: Figure) -> bool:
     )
 
 
-def only(step: Step, figures: Iterable[Figure]) -> dict[str, Json]:
-    """The arguments with which the step gives these figures and little else."""
+def only(step: Step, figures: Iterable[Figure]) -> Step:
+    """The step as it gives these figures and little else."""
     figures = tuple(figures)
+    if step.stage == "pairs":
+        step = among(
+            step, tuple((own, peer) for own, peer in dict.fromkeys(figure.cards for figure in figures))
+        )
+    return replace(step, arguments={**step.arguments, **_narrowed(step, figures)})
+
+
+def _narrowed(step: Step, figures: tuple[Figure, ...]) -> dict[str, Json]:
     if step.stage in ("hbm", "gemm", "host"):
         return {"only": sorted({figure.measure for figure in figures})}
     if step.stage == "pairs":
-        names = sorted({figure.measure.partition(".")[2] for figure in figures})
-        pairs = [list(pair) for pair in dict.fromkeys(figure.cards for figure in figures)]
-        return {"pairs": pairs, "measures": names}
+        return {"measures": sorted({figure.measure.partition(".")[2] for figure in figures})}
     if step.stage == "collectives":
         runs: list[Json] = []
         for figure in figures:

@@ -263,6 +263,29 @@ def test_a_pair_that_ends_its_worker_costs_no_other_pair() -> None:
     assert {card for run in found.stages for card in run.cards} == set(CARDS)
 
 
+def test_a_pair_that_ends_its_worker_when_measured_again_keeps_its_figure() -> None:
+    workers = crew()
+    measuring = Measuring(Workers(workers), NODE, "standard", stages=["pairs"])
+    first = measuring.run()
+    one, other, *_ = (figure for figure in first.figures if figure.measure == "pairs.one_way")
+    workers.errors["pairs", CARDS[0]] = {"type": "died", "message": "m", "step": " to ".join(one.cards)}
+    asked = len(workers.asked)
+    second = measuring.again([one, other])
+    assert [request[1]["pairs"] for request in workers.asked[asked:]] == [
+        [list(one.cards), list(other.cards)],
+        [list(other.cards)],
+    ]
+    assert figure(second, "pairs.one_way", *one.cards) == one
+
+
+def test_a_disk_that_hangs_costs_no_card() -> None:
+    workers = crew()
+    workers.errors["storage", CARDS[0]] = {"type": "timed_out", "message": "m", "timed_out": True}
+    found = measured(workers)
+    assert runs(found, "storage")[()].status == "timed_out"
+    assert {run.status for run in found.stages if run.stage != "storage"} == {"done"}
+
+
 def test_the_odd_card_is_named() -> None:
     workers = crew()
     workers.odd.add(CARDS[2])
