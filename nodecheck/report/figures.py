@@ -51,6 +51,7 @@ STAGES = {
     "hbm": "memory bandwidth",
     "gemm": "matrix products",
     "agreement": "agreement",
+    "operators": "operators of training",
     "host": "links to the host",
     "pairs": "links between cards",
     "collectives": "collectives",
@@ -65,6 +66,7 @@ MOST_CARDS = 32
 MOST_CHARTS = 24
 MOST_ROWS = 600
 """Of one table; all of them stand in report.json."""
+_TIMES = ("us", "s")
 _LONGEST_LINE = 20_000
 """Characters of one line of the record; stacks of all ranks stand in one."""
 
@@ -277,11 +279,19 @@ def unit_words(unit: str) -> str:
     return "µs" if unit == "us" else unit
 
 
-def algorithm_words(what: str) -> str:
-    """`all_reduce 8589934592` with its size in words."""
-    collective, _, count = what.rpartition(" ")
-    is_size = collective and count.isascii() and count.isdigit() and len(count) < 16
-    return f"{collective} {small_size(int(count))}" if is_size else what
+def algorithms_words(transport: Transport) -> tuple[str, ...]:
+    """A line for each algorithm and protocol: `RING/LL: all_reduce 8 B, 1 MiB; all_gather 1 MiB`."""
+    used: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for what, how in transport.algorithms:
+        collective, _, count = what.rpartition(" ")
+        if collective and count.isascii() and count.isdigit() and len(count) < 16:
+            used[how][collective].append(small_size(int(count)))
+        else:
+            used[how].setdefault(what, [])
+    return tuple(
+        f"{how}: " + "; ".join(f"{name} {', '.join(sizes)}".rstrip() for name, sizes in of_each.items())
+        for how, of_each in used.items()
+    )
 
 
 def load_words(load: Maybe[Load]) -> str:
@@ -466,21 +476,26 @@ class Figures:
                 found.setdefault((figure.measure, figure.at, figure.unit), {})[figure.cards] = figure
         return tuple(
             self._pair_table(measure, at, unit, by_pair)
-            for (measure, at, unit), by_pair in list(found.items())[:6]
+            for (measure, at, unit), by_pair in sorted(found.items(), key=lambda item: item[0][2] in _TIMES)[
+                :6
+            ]
         )
 
     def _pair_table(
         self, measure: str, at: Conditions, unit: str, by_pair: dict[tuple[str, ...], Figure]
     ) -> PairTable:
-        less_is_better = unit in ("us", "s")
+        less_is_better = unit in _TIMES
         ordered = sorted(by_pair.values(), key=lambda figure: figure.median, reverse=less_is_better)
         slowest, fastest = ordered[0], ordered[-1]
-        extremes = f"{number(slowest.median)} to {number(fastest.median)} {unit_words(unit)}"
+        extremes = f"{number(fastest.median)} {unit_words(unit)}"
         if len(ordered) > 1:
             extremes = (
                 f"{number(slowest.median)} ({self._way(slowest)}) to "
                 f"{number(fastest.median)} {unit_words(unit)} ({self._way(fastest)})"
             )
+        if measure == "pairs.two_way":
+            # It has no direction: measured once, it stands for both.
+            by_pair = {(b, a): figure for (a, b), figure in by_pair.items()} | by_pair
         keys = self.keys if len(self.keys) <= MOST_CARDS else ()
         rows = tuple(
             tuple(

@@ -61,7 +61,7 @@ def _template() -> Template:
         LEVEL_WORDS=_LEVEL_WORDS,
         MOST_CARDS=figures.MOST_CARDS,
         MOST_ROWS=figures.MOST_ROWS,
-        algorithm_words=figures.algorithm_words,
+        algorithms_words=figures.algorithms_words,
         disk_words=figures.disk_words,
         unit_words=figures.unit_words,
         words=figures.conditions,

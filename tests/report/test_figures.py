@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from nodecheck.facts import Absent, Level, Measurements, Node, Why
-from nodecheck.facts.measurements import Check, Conditions, Figure, StageRun
+from nodecheck.facts.measurements import Check, Conditions, Figure, StageRun, Transport
 from nodecheck.judge import Status, judge
 from nodecheck.judge.figures import Limits
 from nodecheck.profile import NO_PROFILE, load
@@ -280,7 +280,7 @@ def test_data_stages_tries_and_load_are_told() -> None:
         "rank 0 in all_reduce",
         "NVLS is off: the log says so",
         "Cannot reach the other card's memory, as torch says: GPU 0 → GPU 2",
-        "all_reduce 8 GiB: NVLS/SIMPLE",
+        "NVLS/SIMPLE: all_reduce 8 GiB",
         "sw power cap",
         "1830 MHz",
         "storage.random_read",
@@ -434,17 +434,28 @@ def test_conditions_in_words(at: Conditions, words: str) -> None:
     assert figures.conditions(at) == words
 
 
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [
-        ("all_reduce 8589934592", "all_reduce 8 GiB"),
-        ("all_reduce", "all_reduce"),
-        ("²", "²"),
-        ("x 9²", "x 9²"),
-    ],
-)
-def test_sizes_of_algorithms_in_words(what: str, words: str) -> None:
-    assert figures.algorithm_words(what) == words
+def test_what_went_the_same_way_stands_in_one_line() -> None:
+    ways = {
+        "all_reduce 8": "RING/LL",
+        "all_reduce 1048576": "RING/LL",
+        "all_gather 1048576": "RING/LL",
+        "all_reduce 8589934592": "NVLS/SIMPLE",
+        "all_reduce": "NVLS/SIMPLE",
+        "x 9²": "²",
+    }
+    transport = Transport(cards=(), name="all", paths=(), algorithms=tuple(ways.items()))
+    assert figures.algorithms_words(transport) == (
+        "RING/LL: all_reduce 8 B, 1 MiB; all_gather 1 MiB",
+        "NVLS/SIMPLE: all_reduce 8 GiB",
+        "²: x 9²",
+    )
+
+
+def test_copies_both_ways_fill_both_corners_of_the_matrix() -> None:
+    both = [f for f in BROKEN.facts.measurements.figures if f.measure == "pairs.two_way"]  # type: ignore[union-attr]
+    once = tuple(f for f in both if f.cards[0] < f.cards[1])
+    (table,) = of(report(figures=once)).pairs
+    assert len(once) == len(both) / 2 and "–" not in {cell.text for row in table.rows for cell in row}
 
 
 @pytest.mark.parametrize(

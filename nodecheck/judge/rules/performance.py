@@ -577,11 +577,12 @@ def siblings(look: Look) -> Iterator[Outcome]:
 
 def _among(card: Card, places: list[Place]) -> Outcome:
     worst = max(places, key=lambda place: (_GRAVITY.index(place.status), place.behind))
+    limit = worst.limits.fail if worst.status is Status.fail else worst.limits.first
     words: dict[str, Any] = {
         "subject": of_card(card),
-        "observed": round(worst.behind, 4),
-        "expected": round(worst.limits.first or 0.0, 4),
-        "unit": "behind the siblings' median",
+        "observed": round(100 * worst.behind, 2),
+        "expected": round(100 * (limit or 0.0), 2),
+        "unit": "% behind the siblings' median",
         "observed_from": "medians of every card, measured alone",
         "expected_from": "docs/statistics.md",
     }
