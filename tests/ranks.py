@@ -24,13 +24,15 @@ from nodecheck.sources import Sources, live_channels
 from nodecheck.sources.workers import Workers
 
 MIB = 2**20
-LARGEST = {2: 16 * MIB, 4: 16 * MIB, 8: MIB}
+LARGEST = {2: 16 * MIB, 4: 16 * MIB, 8: MIB // 4}
+DTYPES = {2: ("bfloat16", "float32"), 4: ("bfloat16", "float32"), 8: ("bfloat16",)}
 OTHERS = ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv")
 SLOW = os.environ.get("SLOW")
 
 
-def runs(largest: int) -> list[dict[str, Any]]:
-    """Every collective in both types, at sizes that sockets carry in seconds; all_reduce alone where a rank is slow."""
+def runs(ranks: int) -> list[dict[str, Any]]:
+    """Every collective, at sizes that sockets carry in seconds; all_reduce alone where a rank is slow."""
+    largest = LARGEST[ranks]
     sizes = {
         "all_reduce": (8, 64 * 2**10, largest),
         **dict.fromkeys(() if SLOW else OTHERS, (2**10, largest)),
@@ -39,7 +41,7 @@ def runs(largest: int) -> list[dict[str, Any]]:
         {"collective": name, "size_bytes": size, "dtype": dtype}
         for name, some in sizes.items()
         for size in some
-        for dtype in ("bfloat16", "float32")
+        for dtype in DTYPES[ranks]
     ]
 
 
@@ -59,7 +61,7 @@ class Hosts(Workers):
             each[card]["environment"] = {"NCCL_HOSTID": f"rank{rank}"}
         asked["each"] = each
         if stage == "collectives":
-            asked["runs"] = asked.get("runs") or runs(LARGEST[self._ranks])
+            asked["runs"] = asked.get("runs") or runs(self._ranks)
         if stage == "transport":
             asked["runs"] = [{"collective": "all_reduce", "size_bytes": 16 * MIB}]
         return self._inner.run(stage, cards, asked)
@@ -103,7 +105,7 @@ def main(counts: Sequence[int]) -> None:
             print(f"  {name}: {compared:.3g} elements compared, {wrong} wrong")
         for figure in found.figures:
             if figure.measure.endswith("busbw") and figure.at.size_bytes == LARGEST[ranks]:
-                at = f"{LARGEST[ranks] // MIB} MiB {figure.at.dtype}"
+                at = f"{LARGEST[ranks] / MIB:g} MiB {figure.at.dtype}"
                 print(f"  {figure.name}: {figure.measure} {at}: {figure.median:.3f} {figure.unit}")
         for transport in found.transports:
             print(f"  {transport.name}: {transport.library} {transport.paths} {transport.notes[:4]}")
