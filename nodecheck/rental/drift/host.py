@@ -135,6 +135,13 @@ def cpus(changed: Changed) -> Outcome | None:
     return warn(f"{changed.now}, not {changed.was}.") if changed.now < changed.was else None
 
 
+def _session(drift: Drift) -> str:
+    """Outside of containers a limit is that of the session, and cron's is another one than a shell's."""
+    if known(drift.now.host) and drift.now.host.container == "none":
+        return "Outside of a container a limit is that of the session, not of the node."
+    return ""
+
+
 def _lowered(changed: Changed, in_bytes: bool) -> Outcome | None:
     """A limit that is lower than it was; `unlimited` is above every number."""
     if changed.now == "unlimited" or (changed.was != "unlimited" and changed.now >= changed.was):
@@ -146,12 +153,13 @@ def _lowered(changed: Changed, in_bytes: bool) -> Outcome | None:
     return warn(f"{now}, not {was}.")
 
 
-for _id, _title, _path, _bytes, _reads, _repeat in (
+for _id, _title, _path, _bytes, _needless, _reads, _repeat in (
     (
         "drift.host.memory_limit",
         "The memory allowed is what it was",
         "host.memory.limit_bytes",
         True,
+        _session,
         "the cgroup's limit (memory.max)",
         "cat /sys/fs/cgroup/memory.max",
     ),
@@ -160,6 +168,7 @@ for _id, _title, _path, _bytes, _reads, _repeat in (
         "The CPU time allowed is what it was",
         "host.cpu.quota_cpus",
         False,
+        _session,
         "the cgroup's quota (cpu.max)",
         "cat /sys/fs/cgroup/cpu.max",
     ),
@@ -168,6 +177,7 @@ for _id, _title, _path, _bytes, _reads, _repeat in (
         "The shared memory is as large as it was",
         "host.memory.shm_total_bytes",
         True,
+        None,
         "size of /dev/shm",
         "df -h /dev/shm",
     ),
@@ -177,7 +187,8 @@ for _id, _title, _path, _bytes, _reads, _repeat in (
         _title,
         path=_path,
         reads=_reads,
-        door="cgroup" if "limit" in _id else "host",
+        door="host" if _needless is None else "cgroup",
+        needless=_needless,
         passes="it is, or more",
         warns="it is less",
         cause=Cause.misconfigured,
@@ -226,10 +237,14 @@ def disk_filling(drift: Drift) -> Iterator[Outcome]:
         yield unknown(NODE, now or _first_absent(drift.now.host))
         return
     looked, silent = 0, True
+    told: set[str] = set()
     for disk in now:
         size, free = disk.size_bytes, disk.free_bytes
         if not _keeps_data(disk) or isinstance(size, Absent) or isinstance(free, Absent) or not size:
             continue
+        if disk.kind == "local" and disk.device in told:
+            continue  # mounted in several places
+        told.add(disk.device)
         looked += 1
         words: dict[str, Any] = {"observed": round(free / GIB, 1), "unit": "GiB", "subject": _of_disk(disk)}
         said = f"{free / GIB:,.1f} of {size / GIB:,.1f} GiB are free"
@@ -277,8 +292,8 @@ def _full_in(drift: Drift, disk: Disk, free: int) -> float | None:
     "Every disk is still mounted, and can be written to",
     reads="mounted file systems of the machine's own disks and of the network",
     door="host",
-    passes="those that were there are, and are writable where they were",
-    warns="one is no longer mounted",
+    passes="the machine's own are still mounted somewhere, and all that are there can be written to as before",
+    warns="a disk of the machine's own is no longer mounted anywhere",
     fails="one can no longer be written to",
     cause=Cause.faulty,
     owner=Owner.provider,
@@ -300,12 +315,16 @@ def disks(drift: Drift) -> Iterator[Outcome]:
         yield skipped(f"They were not seen in {drift.witness(then)}.")
         return
     here = {disk.mount: disk for disk in now}
+    mounted = {disk.device for disk in now}
     silent = True
     for disk in was:
         if disk.kind not in ("local", "network", "unknown"):
             continue
         words: dict[str, Any] = {"subject": _of_disk(disk), "expected_from": drift.witness(then)}
         if disk.mount not in here:
+            # What comes and goes by itself: automounted network storage, and a disk's further places in pods.
+            if disk.kind == "network" or disk.device in mounted:
+                continue
             silent = False
             said = f"{disk.mount} ({disk.filesystem} from {disk.device}) is no longer mounted."
             yield warn(said, observed="not mounted", expected="mounted", **words)

@@ -191,15 +191,25 @@ def card_drift(
 
 
 def node_drift(
-    id: str, title: str, *, path: str, unit: str = "", door: str = "host", source: str = "linux", **words: Any
+    id: str,
+    title: str,
+    *,
+    path: str,
+    unit: str = "",
+    door: str = "host",
+    source: str = "linux",
+    needless: Callable[[Drift], str] | None = None,
+    **words: Any,
 ) -> Callable[[Say], Say]:
-    """The same for one fact of the node, at `path` of `Node`."""
+    """The same for one fact of the node, at `path` of `Node`; skipped where `needless` says why."""
 
     def register(say: Say) -> Say:
         def compare(drift: Drift) -> Iterator[Outcome]:
             then = drift.reference
             if then is None:
                 yield skipped(NOTHING_BEFORE)
+            elif needless and (why := needless(drift)):
+                yield skipped(why)
             else:
                 look = (NODE, observe(then, path, source), observe(drift.now, path, source))
                 yield from compared([look], drift, then, say, unit, "")
