@@ -18,8 +18,6 @@ class Driver(Fact):
     library_version: Maybe[str] = seen(
         "user-space library",
         nvml="nvmlSystemGetNVMLVersion",
-        amd_smi="version, amdsmi_library_version",
-        amdsmi="amdsmi_get_lib_version",
     )
     cuda_version: Maybe[str] = seen(
         "highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2"
@@ -40,6 +38,11 @@ class Driver(Fact):
         linux="/opt/rocm/.info/version",
         amd_smi="version, rocm_version",
         amdsmi="amdsmi_get_rocm_version",
+    )
+    amdsmi_version: Maybe[str] = seen_on_amd(
+        "ROCm's management library, `26.2.0`; it goes with ROCm's release, not with the kernel module",
+        amd_smi="version, amdsmi_library_version",
+        amdsmi="amdsmi_get_lib_version",
     )
     rocm_installations: Maybe[tuple[tuple[str, str], ...]] = seen_on_amd(
         "(folder, version) of every ROCm here", linux="/opt/rocm*/.info/version"

@@ -562,7 +562,7 @@ def _driver(files: Files, smi: AmdSmi) -> tuple[Driver, tuple[tuple[str, str], .
         )
     installations = _installations(files)
     rocm = smi.versions("rocm_version")
-    sources = [("driver.library_version", "amd_smi")]
+    sources = [("driver.amdsmi_version", "amd_smi")]
     if not isinstance(installations, Absent) and installations:
         rocm = dict(installations).get(_ROCM, installations[-1][1])
     elif isinstance(rocm, Absent) and isinstance(installations, Absent):
@@ -572,7 +572,7 @@ def _driver(files: Files, smi: AmdSmi) -> tuple[Driver, tuple[tuple[str, str], .
     driver = Driver(
         **{name: NVIDIA_ALONE for name in Driver.model_fields if name not in _DRIVER_FACTS},
         version=beside,
-        library_version=smi.versions("amdsmi_library_version"),
+        amdsmi_version=smi.versions("amdsmi_library_version"),
         rocm_version=rocm,
         rocm_installations=installations,
         package_version=_package_version(files),
@@ -582,7 +582,7 @@ def _driver(files: Files, smi: AmdSmi) -> tuple[Driver, tuple[tuple[str, str], .
 
 
 _DRIVER_FACTS = (
-    "version", "library_version", "rocm_version", "rocm_installations", "package_version", "in_tree",
+    "version", "rocm_version", "amdsmi_version", "rocm_installations", "package_version", "in_tree",
 )  # fmt: skip
 
 
@@ -664,7 +664,6 @@ def join_stack(stack: Stack, seen: Seen) -> Stack:
     """NVIDIA's driver where it is there, with ROCm's versions beside it; else AMD's."""
     driver, sources = seen.driver, dict(seen.driver_sources)
     if known(stack.driver.version):
-        driver = stack.driver.model_copy(update={name: getattr(driver, name) for name in _DRIVER_FACTS[2:]})
-        sources.pop("driver.library_version", None)
+        driver = stack.driver.model_copy(update={name: getattr(driver, name) for name in _DRIVER_FACTS[1:]})
     others = tuple(sorted({**dict(stack.other_sources), **sources}.items()))
     return stack.model_copy(update={"driver": driver, "other_sources": others})

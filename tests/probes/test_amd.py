@@ -14,8 +14,8 @@ from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
 from nodecheck.facts.stack import Driver
 from nodecheck.facts.topology import Pair
 from nodecheck.probes import Probing, Stage
-from nodecheck.sources import Sources, amdsmi, commands
-from nodecheck.sources.channel import Answer, Channel, Recorder, encode
+from nodecheck.sources import Sources, commands
+from nodecheck.sources.channel import Channel, Recorder, encode
 from tests.fakes import nvml
 from tests.fakes.amd import GIB, AmdNode, Way, amd_smi, describe, tree
 from tests.fakes.amd import amdsmi as binding
@@ -400,22 +400,13 @@ def test_a_module_of_its_own_and_the_kernels_own(version: str, tmp_path: Path) -
 # Where amd-smi does not help
 
 
-def run_binding(
-    node: AmdNode, folder: Path, release: str, monkeypatch: pytest.MonkeyPatch, **how: str
-) -> Answer:
-    monkeypatch.setenv("ROCM_PATH", str(binding.write(node, folder / "rocm", release, **how)))
-    return amdsmi.live(silence_seconds=1.5, deadline_seconds=20).ask("survey")
-
-
 @pytest.mark.parametrize("release", binding.RELEASES)
-def test_the_binding_of_every_release_tells_the_same(
-    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_binding_of_every_release_tells_the_same(release: str, tmp_path: Path) -> None:
     described = describe("mi300x", 2)
     described.cards[1].cap_watts, described.cards[1].ecc["UMC"] = 700, [1, 2, 0]
     made = stand(described)
     made.commands = {name: NO_BINDING if "smi" in name else said for name, said in made.commands.items()}
-    made.amdsmi["survey"] = run_binding(described, tmp_path, release, monkeypatch)
+    made.amdsmi["survey"] = binding.survey(described, tmp_path / "rocm", release)
     for gone in ("hwmon", "ras", "vbios_version"):  # as though this kernel did not show them
         for card in described.cards:
             made.tree.remove(f"{made.tree.place(card.address)}/{gone}")
@@ -432,54 +423,6 @@ def test_the_binding_of_every_release_tells_the_same(
     assert (pair.link_type, pair.weight, pair.accessible) == ("xgmi", 15, True)
     assert not isinstance(node.topology, Absent)
     assert node.topology.amdsmi_count == 2
-
-
-@pytest.mark.parametrize(
-    ("how", "reason", "words"),
-    [
-        ({"fault": "missing"}, Why.failed, "KeyError"),
-        ({"fault": "older"}, Why.failed, "undefined symbol"),
-        ({"fault": "exit"}, Why.failed, "SystemExit"),
-        ({"fault": "crash"}, Why.failed, "SIGABRT"),
-        ({"hang": "amdsmi_init"}, Why.timed_out, "amdsmi_init() did not come back"),
-    ],
-)
-def test_a_binding_that_does_not_start(
-    how: dict[str, str], reason: Why, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = run_binding(describe("mi300x", 2), tmp_path, "7.0", monkeypatch, **how)
-    assert why(answer) is reason
-    assert words in detail(answer)
-
-
-def test_a_binding_that_hangs_keeps_what_it_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = run_binding(
-        describe("mi300x", 2), tmp_path, "7.0", monkeypatch, hang="amdsmi_get_gpu_device_bdf"
-    )
-    assert isinstance(answer, dict)
-    survey = amdsmi.AmdsmiSurvey(answer)
-    assert survey.get("amdsmi_get_processor_handles") == 2
-    assert why(survey.get("amdsmi_get_gpu_asic_info", 0)) is Why.timed_out
-
-
-def test_chatter_on_import_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = run_binding(describe("mi300x", 2), tmp_path, "7.0", monkeypatch, fault="chatter")
-    assert isinstance(answer, dict)
-
-
-def test_the_release_that_needs_its_place_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = binding.write(describe("mi300x", 1), tmp_path / "rocm", "6.0")
-    monkeypatch.delenv("ROCM_PATH", raising=False)
-    monkeypatch.setattr(amdsmi, "ROCM", str(root))
-    assert isinstance(amdsmi.live().ask("survey"), dict)
-
-
-def test_no_binding_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
-    monkeypatch.setattr(amdsmi, "ROCM", str(tmp_path))
-    assert why(amdsmi.live().ask("survey")) is Why.not_present
 
 
 @pytest.mark.parametrize("generation", amd_smi.GENERATIONS)

@@ -163,7 +163,7 @@ def test_a_recording_that_holds_nothing_leaves_everything_unasked() -> None:
     reasons = {absent.why for absent in absents(seen)}
     assert reasons == {Why.not_asked}
     for name in Host.model_fields:
-        if name not in ("cpu", "memory", "limits"):
+        if name not in ("cpu", "memory", "limits", "other_sources"):
             assert isinstance(getattr(seen, name), Absent), name
 
 
@@ -172,7 +172,7 @@ def test_every_reason_travels(why: Why) -> None:
     closed: Channel = Live(lambda question: Absent(why=why, detail="because"))
     seen = probe(Files(closed), Process(closed), Commands(closed))
     known = {name for name in Host.model_fields if not isinstance(getattr(seen, name), Absent)}
-    assert known == {"cpu", "memory", "limits"}
+    assert known == {"cpu", "memory", "limits", "other_sources"}
     assert {absent.why for absent in absents(seen)} == {why}
 
 

@@ -170,6 +170,15 @@ def test_access_tells_closed_from_missing(tree: Path) -> None:
         assert f.access("/dev/nvidia0") is False
 
 
+def test_to_whom_a_file_belongs(tree: Path) -> None:
+    (tree / "dev/kfd").touch()
+    (tree / "dev/kfd").chmod(0o660)
+    f = below(tree)
+    assert f.owner("/dev/kfd") == files.Owner(0o660, os.geteuid(), (tree / "dev/kfd").stat().st_gid)
+    assert why(f.owner("/dev/none")) is Why.not_present
+    assert why(Files(Recorded({"owner /dev/kfd": {"value": [1, 2]}})).owner("/dev/kfd")) is Why.failed
+
+
 def test_usage_is_the_file_system_s(tree: Path) -> None:
     space = os.statvfs(tree)
     usage = below(tree).usage("/")

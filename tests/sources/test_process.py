@@ -70,6 +70,7 @@ def test_who_and_where() -> None:
     assert uname["release"] == os.uname().release
     assert live().user_id() == os.geteuid()
     assert live().cpus() == len(os.sched_getaffinity(0))
+    assert live().groups() == tuple(sorted({os.getegid(), *os.getgroups()}))
 
 
 def test_the_clock_is_asked_and_not_touched() -> None:
@@ -155,10 +156,13 @@ def test_nothing_to_see_is_an_answer_of_its_own(tmp_path: Path) -> None:
     [5, "x", None, [], [["a", "b"]], {"a": 1}, [[1, "x", "S", "more"]], [None], [["one", "x", "S"]], True],
 )
 def test_recorded_nonsense_is_failed_not_raised(stored: object) -> None:
-    questions = ("environment", "limits", "uname", "user_id", "cpus", "clock_synchronized", "processes")
+    questions = (
+        "environment", "limits", "uname", "user_id", "groups", "cpus", "clock_synchronized", "processes",
+    )  # fmt: skip
     p = Process(Recorded({question: {"value": stored} for question in questions}))
     answers = (
-        p.environment(), p.limits(), p.uname(), p.user_id(), p.cpus(), p.clock_synchronized(), p.processes()
+        p.environment(), p.limits(), p.uname(), p.user_id(), p.groups(), p.cpus(), p.clock_synchronized(),
+        p.processes(),
     )  # fmt: skip
     for answer in answers:
         assert not isinstance(answer, Absent) or answer.why is Why.failed

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nodecheck.sources import amdsmi
+from nodecheck.sources.channel import Answer
 from tests.fakes.amd import AmdNode
 
 RELEASES = ("6.0", "6.1", "6.2", "6.4", "7.0", "7.14", "10.1")
@@ -46,3 +49,15 @@ def write(
     (package / "node.json").write_text(json.dumps(described))
     (package / "__init__.py").write_text(MODULE.read_text())
     return root
+
+
+def survey(node: AmdNode, root: Path, release: str, *, silence_seconds: float = 20.0, **how: str) -> Answer:
+    """What the real source says of the module, found where $ROCM_PATH names it."""
+    before = os.environ.get("ROCM_PATH")
+    os.environ["ROCM_PATH"] = str(write(node, root, release, **how))
+    try:
+        return amdsmi.live(silence_seconds=silence_seconds, deadline_seconds=40.0).ask("survey")
+    finally:
+        os.environ.pop("ROCM_PATH")
+        if before is not None:
+            os.environ["ROCM_PATH"] = before
