@@ -99,6 +99,17 @@ def test_what_was_so_at_acceptance_is_stated_and_does_not_count() -> None:
     assert other.status is Status.fail  # another card, and new since acceptance
 
 
+def test_one_trouble_is_told_once() -> None:
+    said = look({"cards.1.pcie.width": 8, "cards.2.power.limit_watts": 500.0}, accepted())
+    roots = {f.id: f.root for f in said.findings if f.status in (Status.warn, Status.fail)}
+    assert roots == {
+        "drift.cards.pcie_width": None,
+        "cards.pcie.width": "drift.cards.pcie_width",  # both fail
+        "cards.power_limit": None,
+        "drift.cards.power_limit": "cards.power_limit",  # which fails, where drift warns
+    }
+
+
 def test_waivers_of_the_accepted_report_hold() -> None:
     lower = {"cards.*.power.limit_watts": 650.0}
     said = look(lower, accepted(lower, {"cards.power_limit": "agreed"}))

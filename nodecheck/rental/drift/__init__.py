@@ -7,6 +7,7 @@ from functools import partial
 
 from nodecheck.judge import REGISTRY as ORDINARY
 from nodecheck.judge import Described, Finding, Status, find
+from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome
 
 # Each of them registers its rules.
@@ -36,6 +37,26 @@ PASSIVE: tuple[str, ...] = (
 in use, heat, clocks), what depends on the shell that starts the look (limits, variables), what takes a context, an
 interpreter or load, and what drift says better: counters, the kernel's log, disks that fill."""
 
+TWINS: dict[str, tuple[str, ...]] = {
+    "drift.cards.access": ("cards.listed", "cards.usable"),
+    "drift.cards.gone": ("cards.count", "cards.count.agreement"),
+    "drift.cards.new": ("cards.count",),
+    "drift.cards.memory": ("cards.memory.total", "cards.identity"),
+    "drift.cards.power_limit": ("cards.power_limit",),
+    "drift.cards.clocks": ("cards.clocks.max",),
+    "drift.cards.mig": ("cards.mig",),
+    "drift.cards.ecc": ("health.ecc_mode",),
+    "drift.cards.compute_mode": ("cards.compute_mode",),
+    "drift.cards.pcie_width": ("cards.pcie.width",),
+    "drift.links.active": ("topology.nvlink.active_links",),
+    "drift.links.speed": ("topology.nvlink.speed",),
+    "drift.links.fabric": ("topology.fabric.state",),
+    "drift.links.fabric_health": ("topology.fabric.health",),
+    "drift.counters.ecc_uncorrected": ("health.ecc_uncorrected_volatile", "health.ecc_uncorrected_aggregate"),
+    "drift.host.adapters": ("topology.adapters",),
+}
+"""Rules of drift, and the ordinary ones that see the same trouble."""
+
 SO_AT_ACCEPTANCE = "it was so when the node was accepted"
 ONLY_SUGGESTED = "the profile is only suggested"
 
@@ -53,7 +74,32 @@ def findings(drift: Drift, accepted: Report | None) -> tuple[Finding, ...]:
         *((ORDINARY[id], partial(ORDINARY[id].judge, drift.now, drift.profile)) for id in PASSIVE),
     ]
     found = find(asked, drift.profile, accepted.waivers if accepted else {})
-    return tuple(_set_aside(finding, accepted) for finding in found)
+    return _told_once([_set_aside(finding, accepted) for finding in found])
+
+
+def _told_once(found: list[Finding]) -> tuple[Finding, ...]:
+    """The findings, of which the lesser of two twins follows from the graver one; from that of drift where they are
+    alike, since it says what was."""
+    wrong = {(f.id, f.subject.key): f for f in found if _wrong(f) and f.waived is None}
+    roots: dict[tuple[str, str], str] = {}
+    for key, own in wrong.items():
+        for other in TWINS.get(own.id, ()):
+            twins = [
+                f
+                for (id, at), f in wrong.items()
+                if id == other and (at == key[1] or NODE.key in (at, key[1]))
+            ]
+            for twin in twins:
+                if _gravity(twin) > _gravity(own):
+                    roots[key] = twin.id
+                else:
+                    roots[twin.id, twin.subject.key] = own.id
+    return tuple(
+        finding
+        if finding.root is not None or (root := roots.get((finding.id, finding.subject.key))) is None
+        else finding.model_copy(update={"root": root})
+        for finding in found
+    )
 
 
 def _set_aside(finding: Finding, accepted: Report | None) -> Finding:

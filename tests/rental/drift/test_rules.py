@@ -13,7 +13,7 @@ from nodecheck.facts.stack import Library, Toolkit
 from nodecheck.facts.topology import Adapter
 from nodecheck.judge import Status
 from nodecheck.rental.check import verdict
-from nodecheck.rental.drift import PASSIVE, REGISTRY, findings
+from nodecheck.rental.drift import PASSIVE, REGISTRY, TWINS, findings
 from tests.judge.cases import DENIED, HUNG, UNSUPPORTED, healthy
 from tests.rental.drift.cases import Case, check, drift_of
 
@@ -818,4 +818,6 @@ def test_the_ordinary_rules_of_a_look_in_passing_exist() -> None:
     assert set(PASSIVE) <= set(ORDINARY)
     assert not any(ORDINARY[id].under_load or ORDINARY[id].door in ("torch", "libcuda") for id in PASSIVE)
     assert not set(REGISTRY) & set(ORDINARY)
+    assert set(TWINS) <= set(REGISTRY)
+    assert {id for twins in TWINS.values() for id in twins} <= set(PASSIVE)
     assert all(id.startswith("drift.") for id in REGISTRY)
