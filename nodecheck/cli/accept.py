@@ -24,6 +24,7 @@ from nodecheck.cli.options import (
     exit_code,
     judge_node,
     load_profile,
+    printing,
     read_waivers,
     show,
 )
@@ -100,10 +101,16 @@ def accept(
                 written = folder.write(report, report_dir, evidence=run.evidence())
             except folder.WriteError as error:
                 trouble = str(error)
-            if recording is None and not run.interrupted:
-                _remember(written.report if written else report, terms)
+            kept = (
+                recording is None
+                and not run.interrupted
+                and _remember(written.report if written else report, terms)
+            )
         # What was measured is not lost with the disk: it stands on the terminal.
         show(report, quiet=quiet, folder=written)
+        if kept and not quiet:
+            with printing():
+                print("Kept: `nodecheck check` holds this node against this report from now on.")
     if trouble:
         raise Stop(Exit.cannot_write, trouble)
     raise typer.Exit(Exit.interrupted if run.interrupted else exit_code(judgement, strict))
@@ -118,15 +125,15 @@ def _terms(rental_ends: str | None, keep: list[Path], copied_if: str | None) -> 
         raise Stop(Exit.usage, str(error)) from None
 
 
-def _remember(report: Report, terms: Terms) -> None:
-    """Keep an accepted node as what `nodecheck check` holds it against."""
+def _remember(report: Report, terms: Terms) -> bool:
+    """Keep an accepted node as what `nodecheck check` holds it against; whether it was kept."""
     from nodecheck.judge import Verdict
     from nodecheck.rental.state import State, StateError
 
     if report.judgement.verdict not in (Verdict.accepted, Verdict.accepted_with_warnings):
         if terms.ends_at is not None:
             complain("the node was not accepted, so its rental's end is not kept")
-        return
+        return False
     try:
         state = State()
         before = state.acceptance()
@@ -136,6 +143,8 @@ def _remember(report: Report, terms: Terms) -> None:
         state.close()
     except StateError as error:
         complain(f"this acceptance is not kept for `nodecheck check`: {error}")
+        return False
+    return True
 
 
 def _lasts(terms: Terms, report: Report) -> bool:
