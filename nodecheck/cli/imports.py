@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 STDIN = Path("-")
 
+_SHOWN = 40
+"""Sentences of one kind that are printed: five facts of every card of eight may contradict each other."""
+
 
 def import_(
     files: Annotated[
@@ -91,8 +94,12 @@ def tell(imported: Imported) -> None:
 def _told(imported: Imported) -> Iterator[str]:
     for file in dict.fromkeys(one.file for one in imported.recognised):
         kinds = [f"{one.kind} (line {one.line})" for one in imported.recognised if one.file == file]
-        yield f"{file}: {', '.join(kinds)}"
-    for conflict in imported.conflicts:
-        yield f"contradiction: {conflict}"
-    for trouble in imported.not_understood:
-        yield f"not understood: {trouble}"
+        more = f" and {len(kinds) - _SHOWN} more" if len(kinds) > _SHOWN else ""
+        yield f"{file}: {', '.join(kinds[:_SHOWN])}{more}"
+    for what, sentences in (
+        ("contradiction", imported.conflicts),
+        ("not understood", imported.not_understood),
+    ):
+        yield from (f"{what}: {sentence}" for sentence in sentences[:_SHOWN])
+        if len(sentences) > _SHOWN:
+            yield f"{what}: {len(sentences) - _SHOWN} more"

@@ -11,8 +11,11 @@ from nodecheck.facts import OWN_FAULT, Node
 from nodecheck.imports.kind import Kind, Piece, Unreadable
 from nodecheck.imports.kinds import KINDS
 from nodecheck.imports.merge import Told, merge
-from nodecheck.imports.sections import MAX_BYTES, Cut, FileError, cut, text_of
+from nodecheck.imports.sections import MAX_BYTES, MAX_LINES, Cut, FileError, cut, text_of
 from nodecheck.sources.scrub import without_secrets
+
+MAX_OUTPUTS = 200
+"""Of one file; a bug report has under a hundred."""
 
 __all__ = ["KINDS", "MAX_BYTES", "Imported", "Kind", "Recognised", "read"]
 
@@ -52,14 +55,17 @@ def read(files: Sequence[tuple[str, bytes]], now: datetime | None = None) -> Imp
             troubles.append(f"{name}: {error}")
             continue
         before = len(recognised)
-        unknown_lines = 0
+        if text.count("\n") > MAX_LINES:
+            troubles.append(f"{name}: only its first {MAX_LINES} lines were looked at")
         if not whole:
             troubles.append(f"{name}: the packed file is cut short; what could be unpacked was read")
         for piece in cut(text, whole, KINDS):
             kind = _kind(piece)
             if kind is None:
-                unknown_lines += piece.section.text.count("\n")
                 continue
+            if len(recognised) - before == MAX_OUTPUTS:
+                troubles.append(f"{name}: only its first {MAX_OUTPUTS} outputs were read")
+                break
             recognised.append(Recognised(name, piece.first_line, kind.name))
             read_piece, trouble = _read(kind, piece)
             if read_piece is not None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
+from pydantic.fields import FieldInfo
+
 from nodecheck import __version__
 from nodecheck.facts import (
     NOT_ASKED,
@@ -293,19 +295,23 @@ class _Folding:
             return here if there else self._take(at, there, n)
         if isinstance(here, float) and isinstance(there, float) and abs(here - there) < _ROUNDED_WATTS:
             return self._take(at, there, n) if here.is_integer() else here
-        return self._contradiction(at, model.model_fields[name].description or name, here, there, n)
+        if fact == "PciDevice.pci_id" and "?" in f"{here}{there}":  # lspci without -nn
+            return self._take(at, there, n) if here.endswith("?") else here
+        return self._contradiction(at, model.model_fields[name], here, there, n)
 
     def _take(self, at: str, value: Any, n: int) -> Any:
         paths = _leaves(value, f"{at}.") if isinstance(value, Fact) else (at,)
         self.sources |= dict.fromkeys(paths, (n,))
         return value
 
-    def _contradiction(self, at: str, what: str, here: Any, there: Any, n: int) -> Absent:
+    def _contradiction(self, at: str, info: FieldInfo, here: Any, there: Any, n: int) -> Any:
         first = self.sources.get(at, (0,))[0]
         said = f"{self.merging.name(first)} says {_shown(here)}, {self.merging.name(n)} says {_shown(there)}"
         self.settled.add(at)
-        self.merging.conflicts.append(f"{self.subject}{at} ({what}): {said}")
-        return Absent(why=Why.failed, detail=said)
+        what = f" ({info.description})" if info.description else ""
+        self.merging.conflicts.append(f"{self.subject}{at}{what}: {said}")
+        # What a thing is called by has no way to be absent.
+        return Absent(why=Why.failed, detail=said) if isinstance(info.default, Absent) else here
 
     def _items(
         self, at: str, a: tuple[Fact, ...], b: tuple[Fact, ...], keys: tuple[str, ...], n: int

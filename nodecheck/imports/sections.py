@@ -9,14 +9,15 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from nodecheck.imports.kind import Kind, Section
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of a file, and of what is packed in one; bug reports of whole nodes have some MB."""
 
-MAX_SECTIONS = 1000
-"""Outputs that are looked at in one file; a bug report has under a hundred."""
+MAX_LINES = 1_000_000
+"""Lines that are looked at in one file."""
 
 
 class FileError(Exception):
@@ -37,6 +38,7 @@ _ANSI = re.compile(
     rb"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>78cM])"
 )
 _QUOTE = re.compile(rb"^(?:> ?){1,8}", re.MULTILINE)
+_PART = 1024 * 1024
 _FOUR_BYTES = bytes.maketrans(bytes(range(0xF0, 0xF8)), b"\xff" * 8)
 """Characters beyond the basic plane (emoji) become the mark for a damaged one: one alone would make Python hold
 the whole text in four bytes a character."""
@@ -57,13 +59,27 @@ def text_of(raw: bytes) -> tuple[str, bool]:
     raw = raw.removeprefix(codecs.BOM_UTF8)
     if b"\0" in raw[:4096] and raw[:4096].count(b"\0") > 8:
         raise FileError("it is no text")
-    if b"\r" in raw:
-        raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b"\x1b" in raw:
-        raw = _ANSI.sub(b"", raw)
-    if b">" in raw:
-        raw = _QUOTE.sub(b"", raw)
-    return raw.translate(_FOUR_BYTES).decode("utf-8", "replace"), whole
+    cleaned = b"".join(_cleaned(part) for part in _parts(raw))
+    return cleaned.translate(_FOUR_BYTES).decode("utf-8", "replace"), whole
+
+
+def _parts(raw: bytes) -> Iterator[bytes]:
+    """The file in stretches of whole lines: what is replaced in a part takes memory many times its size."""
+    start = 0
+    while start < len(raw):
+        end = raw.rfind(b"\n", start, start + _PART) + 1
+        if end <= start:
+            end = min(start + _PART, len(raw))
+        yield raw[start:end]
+        start = end
+
+
+def _cleaned(part: bytes) -> bytes:
+    if b"\r" in part:
+        part = part.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\x1b" in part:
+        part = _ANSI.sub(b"", part)
+    return _QUOTE.sub(b"", part) if b">" in part else part
 
 
 def _unpacked(raw: bytes) -> tuple[bytes, bool]:
@@ -105,7 +121,6 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
     current: tuple[Kind, ...] = ()
     # After a prompt, what its command prints is expected; what is there all the same counts for more.
     expected = awaits_title = False
-    found = 0
 
     def section(end: int) -> Cut | None:
         body = text[start:end]
@@ -113,8 +128,12 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
             return None
         return Cut(Section(body, heading, whole or end < len(text)), current, first_line)
 
-    position = 0
+    signs = _Signs.of(tuple(kinds))
     for number, position, line in _lines(text):
+        if number > MAX_LINES:
+            break
+        if not awaits_title and signs.mean_nothing(line, () if expected else current):
+            continue
         prompt = _PROMPT.match(line)
         rule = None if prompt else _RULE.match(line)
         begun = () if prompt or rule else _begun(line, current, kinds, expected=expected)
@@ -122,9 +141,6 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
         if not (prompt or rule or begun or title):
             continue
         if piece := section(position):
-            found += 1
-            if found > MAX_SECTIONS:
-                return
             yield piece
         start, first_line, current = position, number, begun
         if begun:
@@ -142,6 +158,41 @@ def cut(text: str, whole: bool, kinds: Sequence[Kind]) -> Iterator[Cut]:
         expected = True
     if piece := section(len(text)):
         yield piece
+
+
+@dataclass(frozen=True)
+class _Signs:
+    """All patterns in one: most lines of a long file match none, or only say that it goes on."""
+
+    begins: re.Pattern[str]
+    any: re.Pattern[str]
+
+    @classmethod
+    @cache
+    def of(cls, kinds: tuple[Kind, ...]) -> _Signs:
+        begins = [kind.begins for kind in kinds if kind.begins]
+        goes_on = [kind.goes_on for kind in kinds if kind.goes_on]
+        return cls(_one_of(begins), _one_of([_PROMPT, _RULE, *begins, *goes_on]))
+
+    def mean_nothing(self, line: str, current: tuple[Kind, ...]) -> bool:
+        if any(kind.goes_on and kind.goes_on.match(line) for kind in current):
+            return not self.begins.match(line)
+        return not self.any.match(line)
+
+
+def _one_of(patterns: Sequence[re.Pattern[str]]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{_scoped(pattern)})" for pattern in patterns) or r"(?!)")
+
+
+def _scoped(pattern: re.Pattern[str]) -> str:
+    """The pattern as a part of a larger one: its flags are its own, and its groups have no names."""
+    flags = "".join(
+        letter
+        for letter, flag in (("i", re.IGNORECASE), ("m", re.MULTILINE), ("s", re.DOTALL), ("x", re.VERBOSE))
+        if pattern.flags & flag
+    )
+    body = re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern)
+    return f"(?{flags}:{body})" if flags else body
 
 
 def _begun(

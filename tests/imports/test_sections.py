@@ -170,3 +170,17 @@ def test_any_bytes_are_a_file(raw: bytes) -> None:
 def test_any_text_is_a_file(text: str) -> None:
     found = imported(text)
     assert not any("own fault" in trouble for trouble in found.not_understood)
+
+
+def test_a_file_of_more_outputs_than_any_is_read_as_far_as_that() -> None:
+    found = imported(("$ nvidia-smi -L\n" + outputs.listing(MADE)) * 201)
+    assert len(found.recognised) == 200
+    assert "only its first 200 outputs" in found.not_understood[0]
+
+
+def test_a_file_of_more_lines_than_any_is_read_as_far_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodecheck.imports.sections.MAX_LINES", 10)
+    monkeypatch.setattr("nodecheck.imports.MAX_LINES", 10)
+    found = imported("hello\n" * 11 + outputs.listing(MADE))
+    assert found.recognised == ()
+    assert "only its first 10 lines" in found.not_understood[0]

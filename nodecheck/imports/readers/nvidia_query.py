@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from itertools import islice
 from xml.etree.ElementTree import ParseError
 
 from defusedxml import DefusedXmlException
@@ -80,6 +81,14 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Characters that XML does not allow; names of processes may hold them."""
 
 
+_MAX_DEPTH, _MAX_ELEMENTS = 40, 400_000
+"""Eight cards with all their tables of clocks have under 7000 elements."""
+
+
+class _TooMuch(Exception):
+    """No such document is as deep or as long."""
+
+
 class _Target:
     """Collects the answers while the document is parsed, so that its tree is never held."""
 
@@ -87,14 +96,16 @@ class _Target:
         self.head: list[tuple[str, str]] = []
         self.blocks: list[tuple[str, list[tuple[str, str]]]] = []
         self.ended = False
+        self._elements = 0
         self._path: list[str] = []
         self._text: list[str] = []
         self._leaf = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         tag = tag.lower()[:80]
-        if len(self._path) > 40:
-            raise Unreadable("it is nested more deeply than any such document")
+        self._elements += 1
+        if len(self._path) > _MAX_DEPTH or self._elements > _MAX_ELEMENTS:
+            raise _TooMuch
         if len(self._path) == 1 and tag == "gpu" and len(self.blocks) < MAX_CARDS:
             self.blocks.append((attributes.get("id", "")[:80], []))
         self._path.append(tag)
@@ -127,7 +138,7 @@ def _read_xml(section: Section) -> Piece:
     try:
         for at in range(0, len(document), 65536):
             parser.feed(_UNFIT.sub("?", document[at : at + 65536]))
-    except (ParseError, DefusedXmlException):
+    except (ParseError, DefusedXmlException, _TooMuch):
         pass  # what came before the damage counts
     return _piece(
         XML.name,
@@ -201,7 +212,7 @@ def _columns(line: str) -> list[str]:
 
 
 def _read_csv(section: Section) -> Piece:
-    lines = [line for line in _lines(section.text) if line.strip()][: MAX_CARDS + 1]
+    lines = list(islice((line for line in _lines(section.text) if line.strip()), MAX_CARDS + 1))
     if lines and _HEADER.match(lines[0]):
         columns, lines = _columns(lines[0]), lines[1:]
     elif asked := _ASKED.search(section.heading):
