@@ -29,7 +29,7 @@ def _read(section: Section) -> Piece:
     if _OTHER_BOOT.search(section.heading):
         return Piece(remarks=("it is the log of an earlier boot, and was left out",))
     lines = read_lines(section.text)
-    log = summarise(KERNEL_LOG.name, islice(lines, MAX_LINES))
+    log = summarise("pasted output", islice(lines, MAX_LINES))
     remarks = (f"only its first {MAX_LINES} lines were looked at",) if next(lines, None) else ()
     return Piece(kernel_log=log, remarks=remarks)
 
