@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from nodecheck.facts import Absent, Maybe, Why
@@ -117,7 +118,7 @@ class AmdSmi:
         why = Why.no_permission if self.missing_groups else found.why
         return Absent(why=why, detail=f"{found.detail}{code}" + (f"; it said: {last}" if last else ""))
 
-    @property
+    @cached_property
     def missing_groups(self) -> tuple[str, ...]:
         """Groups that amd-smi says this user is not in, though it should be."""
         for output in self._said.values():
@@ -146,7 +147,7 @@ class AmdSmi:
             return found
         return {entry["gpu"]: entry for entry in entries(found) if 0 <= entry["gpu"] < MAX_CARDS}
 
-    @property
+    @cached_property
     def addresses(self) -> Maybe[dict[int, str]]:
         """amd-smi's own number of a card → its PCI address. The numbers mean nothing to anybody else."""
         reason: Absent | None = None
@@ -472,7 +473,7 @@ class AmdSmi:
         known = tuple((place, said) for place, said in states if said in ("U", "D", "X"))
         return known or Absent(why=Why.not_supported, detail="amd-smi says N/A of every link")
 
-    @property
+    @cached_property
     def pairs(self) -> Maybe[dict[tuple[str, str], PairTold]]:
         """(From, to), PCI addresses → what joins the two. Its count of hops is left out: it is 1 for all of xGMI."""
         told, places = self._entries("topology"), self.addresses

@@ -14,7 +14,7 @@ from nodecheck.sources.channel import Answer, Channel, Json, Live
 
 ENVIRONMENT_PREFIXES = (
     "CUDA_", "NVIDIA_", "NV_", "NCCL_", "RCCL_", "TORCH_", "PYTORCH_", "OMP_", "HSA_", "HIP_", "ROCR_",
-    "ROCM_", "GPU_", "UCX_",
+    "ROCM_", "GPU_", "UCX_", "AMD_", "AMDSMI_", "MIOPEN_",
 )  # fmt: skip
 """Only variables with these prefixes, and `ENVIRONMENT_NAMES`, are ever read: others may be secrets."""
 
