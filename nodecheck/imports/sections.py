@@ -57,7 +57,7 @@ def text_of(raw: bytes) -> tuple[str, bool]:
     if raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         raw = raw.decode("utf-16", "replace").encode("utf-8", "replace")
     raw = raw.removeprefix(codecs.BOM_UTF8)
-    if b"\0" in raw[:4096] and raw[:4096].count(b"\0") > 8:
+    if raw[:4096].count(b"\0") > 8:
         raise FileError("it is no text")
     cleaned = b"".join(_cleaned(part) for part in _parts(raw))
     return cleaned.translate(_FOUR_BYTES).decode("utf-8", "replace"), whole

@@ -28,13 +28,10 @@ XML = outputs.xml(cards(1))
 BLOCK = XML[XML.index("\t<gpu ") : XML.index("</nvidia_smi_log>")]
 FILES = {
     "a kernel log": b"[ 1234.567890] NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=python3\n[ 1.000000] usb 1-2: hello\n",
-    "short lines": b"a\n",
     "an XML document of many cards": XML[: XML.index("\t<gpu ")].encode() + BLOCK.encode() * 10,
     "an XML document that never ends": b"<nvidia_smi_log><gpu id='1'>" + b"<a>1</a>" * 100_000,
     "quoted nothing": b"> > > > > > > >\n",
     "emoji": "\U0001f600 \u00e9\n".encode(),
-    "coloured nothing": b"\x1b[1ma\x1b[0m\n",
-    "a table without an end": outputs.table(cards(2)).split("\n\n")[0].encode(),
 }
 
 
