@@ -115,3 +115,12 @@ def test_exact_forms_go_before_the_table() -> None:
     assert found.conflicts == ()
     assert (first.power.limit_watts, first.identity.name) == (699.5, "NVIDIA H200 with a long name")
     assert first.temperature.gpu_celsius == 30
+
+
+def test_a_line_that_is_not_understood_leaves_the_card_counted_and_its_state_open() -> None:
+    made = outputs.table(cards(2))
+    at = made.index("| N/A ")
+    found = imported(made[:at] + "| N/A   who knows" + made[at + 17 :])
+    assert found.node.topology.nvml_count == 2
+    assert [isinstance(c.usable, Absent) for c in found.node.known_cards] == [True, False]
+    assert "GPU 0: its second line was not understood" in found.not_understood[0]

@@ -83,11 +83,11 @@ def _read(section: Section) -> Piece:
             ended = True
         taken_at = taken_at or time_of(line)
     whole_list = listed_processes and section.text.rstrip().endswith("+")
-    broken = any(row.second is None for row in rows)
     counted: Maybe[int] = len(rows)
-    if not ended or broken:
-        counted = Absent(why=Why.failed, detail="the table is cut short or damaged before its end")
-        remarks.append(f"the table is cut short or damaged; {len(rows)} cards were read")
+    if not ended:
+        counted = Absent(why=Why.failed, detail="the table is cut short")
+        remarks.append(f"the table is cut short; {len(rows)} cards were read")
+    remarks += [f"GPU {row.index}: its second line was not understood" for row in rows if row.second is None]
     cards = tuple(
         row.card(tuple(processes.get(row.index, ())) if whole_list or row.index in processes else NOT_ASKED)
         for row in rows
@@ -128,7 +128,7 @@ class _Row:
         mig = _flag(third["mig"]) if third is not None else NOT_ASKED
         ecc_off = first["ecc"].lower() in ("off", "disabled")
         # A card that is going prints ERR! for what it no longer answers; the table does not say more.
-        answers = second is None or "ERR!" not in second[0]
+        answers = second is not None and "ERR!" not in second[0]
         return Card(
             vendor="nvidia",
             source=TABLE.name,
