@@ -84,7 +84,7 @@ def read(log: str) -> Log:
             library = library or f"{found[1]} {found[2]}"
         elif found := _SETTING.search(line):
             if found[1] not in _OURS:
-                notes[f"{found[1]} set to {_plain(found[2])}"] = None
+                notes[f"{found[1]} set to {_plain(found[2]).removesuffix('.')}"] = None
         elif _NVLS_ABSENT.search(line):
             notes["NVLS multicast support is not available"] = None
         elif found := _NVLS_FAILED.search(line):

@@ -26,6 +26,11 @@ def test_recorded_ranks_over_sockets(world: int) -> None:
     assert "NCCL_HOSTID set to h0" in found.notes
 
 
+def test_a_setting_without_the_end_of_its_sentence() -> None:
+    found = read("n1:7:9 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0.\n")
+    assert found.notes == ("NCCL_NVLS_ENABLE set to 0",)
+
+
 @pytest.mark.parametrize(
     ("line", "path"),
     [

@@ -123,3 +123,21 @@ def test_together(make_worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ended = [span[1] for span in began_and_ended]
         assert max(began) < min(ended)
         assert max(began) - min(began) < 0.08
+
+
+def test_another_try_takes_other_memory(worker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    buffers = stage.Buffers
+    empty = worker.torch.empty
+
+    def counting(count: int, **words: Any) -> Any:
+        held.append(count)
+        return empty(count, **words)
+
+    def made(*arguments: Any) -> Any:
+        assert held == [2 * stage.CPU_BYTES] * 2  # before the buffers of this try are made
+        return buffers(*arguments)
+
+    monkeypatch.setattr(worker.torch, "empty", counting)
+    monkeypatch.setattr(stage, "Buffers", made)
+    assert worker.run("host", {"together": False, "only": ["host.h2d"], "attempt": 3})["rows"]
