@@ -27,10 +27,10 @@ FAULTY_RUNS = 300
 
 BY_NATURE = {"hbm": 0.001, "gemm": 0.01, "gemm.float32": 0.002, "host": 0.001}
 """Standard deviation between healthy cards of one model, as a share, and at least what was seen between the cards of
-three guests with H200 (2026-11-30, four readings): copies in memory 0.04 %, host copies 0.1 %, products 0.8 to 1.1 %, since they are held by the
-power limit, and float32 products, which are not, 0.2 %. One card's products share their deviation: those of a card that
-is 1 % behind in bfloat16 were as much behind in all types but float32. (Host links of one board lie within 0.1 of
-55 GB/s: stas00/ml-engineering@744d01e network/README.md.)"""
+three guests with H200 (2026-11-30, four readings): copies in memory 0.04 %, host copies 0.1 %, products 0.8 to 1.1 %,
+since they are held by the power limit, and float32 products, which are not, 0.2 %. One card's products share their
+deviation: those of a card that is 1 % behind in bfloat16 were as much behind in all types but float32. (Host links of
+one board lie within 0.1 of 55 GB/s: stas00/ml-engineering@744d01e network/README.md.)"""
 DIPS, DEEPEST = 1 / 6, 686 / 796
 """One of six readings of the 8192³ product fell into the moment when the power limit pulls the clock down."""
 
@@ -286,8 +286,8 @@ falls by up to {percent(1 - DEEPEST)}, as it did when it was measured without pa
 
 Healthy cards differ as well, and the readings of one card lie around its own level, with standard deviations of
 {_NATURES}: at least what the cards of three
-guests showed (four readings). Products are held by the power limit, and a card that needs more power for its clock is behind in all types of
-them alike; float32 products are not.
+guests showed (four readings). Products are held by the power limit, and a card that needs more power for its clock is
+behind in all types of them alike; float32 products are not.
 """
 
 _WHAT_IT_DOES_NOT_SAY = """\
