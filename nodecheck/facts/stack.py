@@ -12,13 +12,8 @@ class Driver(Fact):
         "kernel module; of amdgpu only where it was installed beside the kernel",
         linux="/proc/driver/nvidia/version, or /sys/module/amdgpu/version",
         nvml="nvmlSystemGetDriverVersion",
-        amd_smi="version, amdgpu_version",
-        amdsmi="amdsmi_get_gpu_driver_info, driver_version",
     )
-    library_version: Maybe[str] = seen(
-        "user-space library",
-        nvml="nvmlSystemGetNVMLVersion",
-    )
+    library_version: Maybe[str] = seen("user-space library", nvml="nvmlSystemGetNVMLVersion")
     cuda_version: Maybe[str] = seen(
         "highest CUDA that the driver serves, `13.0`", nvml="nvmlSystemGetCudaDriverVersion_v2"
     )
@@ -37,12 +32,10 @@ class Driver(Fact):
         "ROCm of the machine or image, `7.2.0`; torch carries its own",
         linux="/opt/rocm/.info/version",
         amd_smi="version, rocm_version",
-        amdsmi="amdsmi_get_rocm_version",
     )
     amdsmi_version: Maybe[str] = seen_on_amd(
         "ROCm's management library, `26.2.0`; it goes with ROCm's release, not with the kernel module",
         amd_smi="version, amdsmi_library_version",
-        amdsmi="amdsmi_get_lib_version",
     )
     rocm_installations: Maybe[tuple[tuple[str, str], ...]] = seen_on_amd(
         "(folder, version) of every ROCm here", linux="/opt/rocm*/.info/version"

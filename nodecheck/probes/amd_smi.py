@@ -94,7 +94,6 @@ class PairTold:
     accessible: Maybe[bool]
     min_mb_per_s: Maybe[int]
     max_mb_per_s: Maybe[int]
-    atomics: Maybe[bool]
 
 
 class AmdSmi:
@@ -511,7 +510,6 @@ class AmdSmi:
         kind = self._text(said, "link_type")
         status = self._text(said, "link_status")
         least, most = self._range(said)
-        atomics = self._text(said, "atomics")
         return PairTold(
             link_type=kind if isinstance(kind, Absent) else kind.lower(),
             weight=self._number(said, "weight", highest=10_000),
@@ -522,7 +520,6 @@ class AmdSmi:
             ),
             min_mb_per_s=least,
             max_mb_per_s=most,
-            atomics=atomics if isinstance(atomics, Absent) else bool(re.search(r"64|32", atomics)),
         )
 
     def _range(self, said: Entry) -> tuple[Maybe[int], Maybe[int]]:

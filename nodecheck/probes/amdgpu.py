@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any
 
 from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.facts.card import EccBlock, Process
@@ -15,8 +15,6 @@ from nodecheck.sources import Files
 
 PCI = "/sys/bus/pci/devices"
 _PROCESSES = "/sys/class/kfd/kfd/proc"
-
-T = TypeVar("T")
 
 VIRTUAL_FUNCTIONS = frozenset({
     "1002:7410", "1002:74b5", "1002:74b6", "1002:74b9", "1002:74bc", "1002:74bd", "1002:75b0", "1002:75b3",

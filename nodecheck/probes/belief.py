@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from nodecheck.facts import Absent, Card, Fact, Why
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import EccCounts
-
-F = TypeVar("F", bound=Fact)
 
 SOURCES = ("sysfs", "amd_smi", "amdsmi", "rocm_smi")
 """In the order of belief: the kernel's own files first, then what needs more and more between it and us."""

@@ -31,19 +31,14 @@ MAX_CARDS = 64
 _MAX_DEPTH = 6
 _MAX_ITEMS = 4096
 
-_SYSTEM = ("amdsmi_get_lib_version", "amdsmi_get_rocm_version")
-
 _CARD = (
     "amdsmi_get_gpu_device_bdf",
     "amdsmi_get_gpu_virtualization_mode",
     "amdsmi_get_gpu_enumeration_info",
-    "amdsmi_get_gpu_kfd_info",
     "amdsmi_get_gpu_asic_info",
     "amdsmi_get_gpu_board_info",
     "amdsmi_get_gpu_vbios_info",
-    "amdsmi_get_gpu_driver_info",
     "amdsmi_get_gpu_vram_info",
-    "amdsmi_get_gpu_vram_usage",
     "amdsmi_get_gpu_total_ecc_count",
     "amdsmi_get_gpu_ecc_enabled",
     "amdsmi_get_gpu_bad_page_info",
@@ -101,8 +96,6 @@ class Survey:
     def run(self) -> None:
         if "value" not in self._ask(INIT, self._amdsmi.amdsmi_init):
             return
-        for function in _SYSTEM:
-            self._call(function)
         handles: list[Any] = []
 
         def take() -> int:

@@ -118,3 +118,16 @@ def test_recorded_nonsense_is_failed_not_raised(stored: object) -> None:
     answer = Commands(Recorded({"dmesg": {"value": stored}})).run("dmesg")
     assert isinstance(answer, Absent)
     assert answer.why is Why.failed
+
+
+def test_rocms_programs_are_found_where_rocm_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "amd-smi"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(commands, "_ROCM_FOLDERS", (str(tmp_path),))
+    output = Commands(commands.live()).run("amd_smi_bad_pages")
+    assert not isinstance(output, Absent)
+    assert output.stdout == "bad-pages --json\n"

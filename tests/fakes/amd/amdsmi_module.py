@@ -111,17 +111,6 @@ def amdsmi_init(*_: Any) -> None:
         raise AmdSmiLibraryException(DRIVER_NOT_LOADED)
 
 
-def amdsmi_get_lib_version() -> dict[str, Any]:
-    major = {6: 24, 7: 26, 10: 27}[_RELEASE[0]]
-    year = {} if _RELEASE >= (6, 4) else {"year": 24}
-    return {**year, "major": major, "minor": 2, "release": 0, "build": "0"}
-
-
-def amdsmi_get_rocm_version() -> tuple[bool, str]:
-    _since(6, 4)
-    return True, ".".join(map(str, (*_RELEASE, 0)))
-
-
 def amdsmi_get_processor_handles() -> list[int]:
     return list(range(len(_NODE["cards"]))) if _NODE["loaded"] else []
 
@@ -143,11 +132,6 @@ def amdsmi_get_gpu_enumeration_info(handle: int) -> dict[str, Any]:
         "drm_render": card["render_minor"], "drm_card": handle, "hsa_id": handle, "hip_id": handle,
         "hip_uuid": f"GPU-{card['unique_id']:016x}",
     }  # fmt: skip
-
-
-def amdsmi_get_gpu_kfd_info(handle: int) -> dict[str, Any]:
-    _since(6, 3)
-    return {"kfd_id": _card(handle)["gpu_id"], "node_id": _card(handle)["node"], "current_partition_id": 0}
 
 
 def amdsmi_get_gpu_asic_info(handle: int) -> dict[str, Any]:
@@ -187,21 +171,12 @@ def amdsmi_get_gpu_vbios_info(handle: int) -> dict[str, Any]:
     return {"name": "AMD", "part_number": "113-M3000100-102", "version": "022.040.003.043.000001"}
 
 
-def amdsmi_get_gpu_driver_info(handle: int) -> dict[str, Any]:
-    return {"driver_name": "amdgpu", "driver_version": _NODE["module"] or "6.8.0-60-generic"}
-
-
 def amdsmi_get_gpu_vram_info(handle: int) -> dict[str, Any]:
     mib = _card(handle)["memory_bytes"] // 1024**2
     kind = 4 if _RELEASE >= (6, 2) else 6
     if _RELEASE < (6, 2):
         return {"vram_type": kind, "vram_vendor": 3, "vram_size_mb": mib}
     return {"vram_type": kind, "vram_vendor": "HYNIX", "vram_size": mib, "vram_bit_width": 8192}
-
-
-def amdsmi_get_gpu_vram_usage(handle: int) -> dict[str, Any]:
-    card = _card(handle)
-    return {"vram_total": card["memory_bytes"] // 1024**2, "vram_used": card["used_bytes"] // 1024**2}
 
 
 def amdsmi_get_gpu_memory_total(handle: int, _: Any) -> int:
