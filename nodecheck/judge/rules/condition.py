@@ -130,6 +130,7 @@ def memory_unexplained(look: Look) -> Outcome:
     "The driver keeps no more of the memory than usual",
     path="memory.reserved_bytes",
     unit="bytes",
+    applies=lambda spec: spec.vendor == "nvidia",  # AMD's driver tells of no such part
     not_supported="The driver of this card does not tell what it keeps for itself.",
     reads="memory that the driver keeps, and what is neither used, free nor kept (nvmlDeviceGetMemoryInfo v2)",
     passes=f"both are below {RESERVED_BYTES // MIB} MiB or {RESERVED_SHARE:.0%} of the memory, whichever is more",
