@@ -164,7 +164,7 @@ def test_why_nvls_is_not_used() -> None:
         )
     )
     notes = read(log).notes
-    assert notes[:2] == ("NVLS multicast support is not available", "NCCL_NVLS_ENABLE set to 0.")
+    assert notes[:2] == ("NVLS multicast support is not available", "NCCL_NVLS_ENABLE set to 0")
     assert len(notes) == 3 and "CUDA error 401" in notes[2]
 
 
