@@ -95,7 +95,7 @@ class _Builder:
 
     def build(self) -> Measurements:
         several = len(self.cards) > 1
-        stages: list[StageName] = ["context", "memory", "hbm", "gemm", "agreement", "host"]
+        stages: list[StageName] = ["context", "memory", "hbm", "gemm", "agreement", "operators", "host"]
         runs = [
             StageRun(stage=stage, cards=(card,), status="done", seconds=0.4)
             for stage in stages
@@ -333,6 +333,16 @@ class _Builder:
             for check in ("agreement.self", "agreement.siblings"):
                 if check == "agreement.self" or len(self.cards) > 1:
                     yield Check(check=check, stage="agreement", compared=64 * MIB, wrong=0, **one)  # type: ignore[arg-type]
+            for name, dtype in (("linear", "float32"), ("linear", "bfloat16"), ("conv2d", "bfloat16")):
+                at = Conditions(dtype=dtype)
+                yield Check(
+                    check=f"operators.{name}",
+                    stage="operators",
+                    at=at,
+                    compared=8192,
+                    wrong=0,
+                    **one,  # type: ignore[arg-type]
+                )
         if len(self.cards) < 2:
             return
         for pair in permutations(self.cards, 2) if not self.on_cpu else ():

@@ -19,7 +19,7 @@ def measure(
         list[str] | None,
         typer.Argument(
             metavar="STAGE",
-            help="context, memory, hbm, gemm, agreement, host, pairs, collectives, storage; else all.",
+            help="context, memory, hbm, gemm, agreement, operators, host, pairs, collectives, storage; else all.",
             show_default=False,
         ),
     ] = None,

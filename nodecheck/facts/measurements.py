@@ -11,7 +11,7 @@ from typing import Literal
 from nodecheck.facts.base import Fact, Maybe, seen
 
 StageName = Literal[
-    "context", "memory", "hbm", "gemm", "agreement", "host", "pairs", "collectives", "storage"
+    "context", "memory", "hbm", "gemm", "agreement", "operators", "host", "pairs", "collectives", "storage"
 ]
 
 MOST_TRIES = 3
@@ -77,14 +77,15 @@ class Check(Fact):
     """Whether data came back right: every byte or element was compared."""
 
     check: str
-    """`memory.pattern`, `agreement.self`, `agreement.siblings`, `pairs.data`, `all_reduce.data`, `context.kernel`."""
+    """`memory.pattern`, `agreement.self`, `agreement.siblings`, `operators.conv2d`, `pairs.data`, `all_reduce.data`,
+    `context.kernel`."""
     stage: StageName
     subject: Literal["card", "pair", "group"]
     cards: tuple[str, ...]
     name: str = ""
     at: Conditions = Conditions()
     compared: int
-    """Bytes (memory) or elements."""
+    """Bytes (memory) or elements; 1 of an operator that raised."""
     wrong: int
     covered: float | None = None
     """Share of the card's memory, for `memory.pattern`."""

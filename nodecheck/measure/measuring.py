@@ -441,7 +441,7 @@ def _failed(step: Step, cards: tuple[str, ...], error: Json, seconds: float) -> 
 def _note(answer: Mapping[str, Json]) -> str:
     """What a stage says besides its figures: who holds the card's memory, and what it left out."""
     notes = [reading.text(reading.mapping(answer.get("memory")).get("explained"), 500)]
-    notes.append(reading.text(answer.get("stopped"), 500))
+    notes += [reading.text(answer.get(key), 500) for key in ("stopped", "spent")]
     for key in ("absent", "skipped"):
         told = answer.get(key)
         notes.append(reading.text(told, 500))

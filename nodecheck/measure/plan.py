@@ -21,6 +21,7 @@ ORDER: tuple[StageName, ...] = (
     "memory",
     "gemm",
     "agreement",
+    "operators",
     "host",
     "pairs",
     "collectives",
@@ -37,6 +38,7 @@ SPARE_CPUS = 4
 
 DROPS = (
     "storage",
+    "operators",
     "agreement",
     "collectives of sub-groups",
     "transport",
@@ -118,6 +120,7 @@ def plan(
         "hbm": _hbm,
         "gemm": _gemm,
         "agreement": _agreement,
+        "operators": _operators,
         "host": _host,
         "pairs": _pairs,
         "collectives": _collectives,
@@ -175,6 +178,12 @@ def _gemm(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
 def _agreement(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
     seconds = 40.0 if level == "full" and not on_cpu(loaded) else 2.0
     yield Step("agreement", "agreement", _keys(loaded), {"level": level}, seconds)
+
+
+def _operators(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
+    # At level full a block is compiled, and operators that search for their best way at the first use.
+    seconds = 20.0 if level == "full" else 0.5 if on_cpu(loaded) else 2.0
+    yield Step("operators", "operators", _keys(loaded), {"level": level}, seconds)
 
 
 def _host(loaded: tuple[Target, ...], _level: Level) -> Iterator[Step]:

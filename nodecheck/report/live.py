@@ -70,6 +70,7 @@ MEASURED: dict[str, str] = {
     "hbm": "memory bandwidth",
     "gemm": "matrix products",
     "agreement": "the same products, bit by bit",
+    "operators": "operators of training",
     "host": "links to the host",
     "pairs": "links between cards",
     "collectives": "collectives",

@@ -1,7 +1,8 @@
 """The live crew: one worker a card in the renter's interpreter, and beside each a sampler of its card.
 
 A worker that errs, hangs or dies is ended, and started anew for the next stage that wants its card: after an error a
-CUDA context may be of no more use, nor is a group that not all have left. Where a worker cannot even start, its card
+CUDA context may be of no more use, nor is a group that not all have left. So is one that answers, and says that it is
+`spent`. Where a worker cannot even start, its card
 is asked nothing more.
 
 Two stages have processes of their own beside the worker (`_APART`): one that needs no card, and one in which NCCL is
@@ -335,6 +336,7 @@ class Crew:
         for hand in hands:
             hand.ask(stage, {**way, **asked[hand.card]}, self._on_progress)
         results.update(self._wait(hands, deadline_seconds, together))
+        self._drop([hand for hand in hands if results[hand.card].get("answer", {}).get("spent")])
         return self._whole(results, began, sampled, role if log or role.log else None)
 
     def _raise_hands(

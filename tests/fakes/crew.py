@@ -87,6 +87,10 @@ STAGES = {
         time.sleep(60)
     raise MemoryError("no more of it")
 """,
+    "spend": """
+    import os
+    return {"pid": os.getpid(), "spent": "the card takes nothing more"}
+""",
     "strange": """
     import os
     os.write(worker._say.__self__._descriptor, b'no json\\n[1]\\n{"id": 99, "answer": {}}\\n')

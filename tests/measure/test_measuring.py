@@ -52,7 +52,7 @@ def test_everything_is_measured_and_every_stage_is_done() -> None:
     workers = crew()
     found = measured(workers)
     assert {run.stage for run in found.stages} == {
-        "context", "memory", "hbm", "gemm", "agreement", "host", "pairs", "collectives", "storage",
+        "context", "memory", "hbm", "gemm", "agreement", "operators", "host", "pairs", "collectives", "storage",
     }  # fmt: skip
     assert {run.status for run in found.stages} == {"done"}
     assert workers.asked[0][0] == "start"
@@ -102,7 +102,7 @@ def test_a_card_in_use_is_not_loaded_unless_forced(fault: tuple[str, Any], why: 
     workers = crew()
     found = measured(workers, node)
     assert why in runs(found, "hbm")[(CARDS[1],)].detail
-    for stage in ("context", "memory", "hbm", "gemm", "agreement", "host", "pairs", "collectives"):
+    for stage in ("context", "memory", "hbm", "gemm", "operators", "host", "pairs", "collectives"):
         assert runs(found, stage)[(CARDS[1],)].status == "skipped"
     asked = [card for _, arguments in workers.asked for card in arguments["cards"]]
     assert CARDS[1] not in asked
@@ -323,8 +323,8 @@ def test_wrong_data_is_counted_once_for_the_group() -> None:
     [
         (1000.0, (), {"storage", "agreement", "hbm"}),
         (51.5, ("storage",), {"agreement", "collectives", "pairs", "hbm"}),
-        (20.0, ("storage", "agreement", "collectives of sub-groups", "transport"), {"hbm", "gemm"}),
-        (1.0, ("storage", "agreement"), {"context"}),
+        (20.0, ("storage", "operators", "agreement", "collectives of sub-groups"), {"hbm", "gemm"}),
+        (1.0, ("storage", "operators", "agreement"), {"context"}),
     ],
 )
 def test_a_budget_drops_stages_in_the_stated_order(

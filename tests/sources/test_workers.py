@@ -309,6 +309,15 @@ def test_a_process_that_is_gone_is_had_again(team: Team) -> None:
     assert not team.run("echo", cards)["errors"]
 
 
+def test_a_worker_that_is_spent_has_answered_and_is_replaced(team: Team) -> None:
+    team.start(TWO)
+    each = {"cpu0": {"rank": 0}, "cpu1": {"rank": 1}}
+    first = team.run("spend", TWO, world=2, each=each)
+    assert not first["errors"]
+    then = team.run("spend", ["cpu0"])
+    assert then["answers"]["cpu0"]["pid"] not in {answer["pid"] for answer in first["answers"].values()}
+
+
 def test_one_card_needs_no_process_for_a_group(team: Team) -> None:
     team.start(["GPU-a"])
     assert len(fake.running(team.folder)) == 1

@@ -13,5 +13,6 @@ from nodecheck.judge.rules import environment  # noqa: F401
 from nodecheck.judge.rules import kernel_log  # noqa: F401
 from nodecheck.judge.rules import diagnoses  # noqa: F401
 from nodecheck.judge.rules import measurements  # noqa: F401
+from nodecheck.judge.rules import operators  # noqa: F401
 from nodecheck.judge.rules import performance  # noqa: F401
 from nodecheck.judge.rules import transports  # noqa: F401

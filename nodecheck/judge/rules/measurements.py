@@ -169,12 +169,12 @@ def stages(look: Look) -> Iterator[Outcome]:
 
 
 def _runs(look: Look) -> Iterator[tuple[StageName, tuple[str, ...], StageRun | None]]:
-    """Every run that there was, storage aside, and None for each that there should have been."""
+    """Every run that there was, storage and operators aside, and None for each that there should have been."""
     seen = look.measured
     accounted: set[tuple[StageName, tuple[str, ...]]] = set()
     for run in seen.stages:
-        if run.stage == "storage":
-            continue  # judged by measurements.storage, which holds up nothing
+        if run.stage in ("storage", "operators"):
+            continue  # judged by findings of their own, which hold up nothing
         each = [(card,) for card in run.cards] if run.stage in CARD_STAGES and run.cards else [run.cards]
         for cards in each:
             accounted.add((run.stage, cards))
@@ -356,7 +356,9 @@ def _unchecked(look: Look, right: list[Check]) -> Iterator[Outcome]:
 )
 def data(look: Look) -> Iterator[Outcome]:
     others = ("memory.pattern", "agreement.self", "agreement.siblings")
-    checks = [check for check in look.measured.checks if check.check not in others]
+    checks = [
+        check for check in look.measured.checks if check.check not in others and check.stage != "operators"
+    ]
     wrong = [check for check in checks if check.wrong]
     for check in wrong:
         yield fail(

@@ -4,6 +4,9 @@ Each operator runs on the device in each type, and once more on the CPU in float
 inputs. The error of an element is held against the largest value of the whole reference: an element is wrong where it
 is further off than TOLERANCE of that, or no number. Gradients are those of the sum of the output times a random tensor.
 An operator that raises is wrong as a whole; one that this torch or this card does not have is named in `absent`.
+
+Level `standard` runs what is ready at once: float32 and bfloat16, and no operator that is compiled or searched for at
+its first use. Level `full` runs everything.
 """
 
 import contextlib
@@ -20,6 +23,8 @@ DTYPES = {
     "hip": ("float32", "bfloat16", "float16"),
     "cpu": ("float32",),
 }
+AT_ONCE = ("float32", "bfloat16")
+"""The types of level `standard`: kernels in float16 are those in bfloat16 with another type put in."""
 HALVES = ("bfloat16", "float16")
 EXAMPLES = 3
 SEED = 20261130
@@ -61,15 +66,18 @@ class Operator(NamedTuple):
     dtypes: Tuple[str, ...] = ("float32", *HALVES)
     kernel: str = ""
     """Of scaled_dot_product_attention: the back end it has to take."""
+    slow_on: Tuple[str, ...] = ()
+    """Backends on which its first use takes a second or more: level `full` alone."""
 
 
-def attention(kernel: str, dtypes: Tuple[str, ...]) -> Operator:
+def attention(kernel: str, dtypes: Tuple[str, ...], slow_on: Tuple[str, ...] = ()) -> Operator:
     return Operator(
         "attention_" + kernel.lower(),
         lambda draw: [draw.normal(2, 4, 64, 64) for _ in range(3)],
         lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
         dtypes,
         kernel,
+        slow_on,
     )
 
 
@@ -87,7 +95,7 @@ OPERATORS = (
     attention("MATH", ("float32", *HALVES)),
     attention("EFFICIENT_ATTENTION", ("float32", *HALVES)),
     attention("FLASH_ATTENTION", HALVES),
-    attention("CUDNN_ATTENTION", HALVES),
+    attention("CUDNN_ATTENTION", HALVES, slow_on=("cuda", "hip")),  # compiled at its first use
     Operator(
         "layer_norm",
         lambda draw: [draw.normal(32, 256), draw.normal(256), draw.normal(256)],
@@ -122,11 +130,13 @@ OPERATORS = (
         "conv1d",
         lambda draw: [draw.normal(4, 16, 64), draw.normal(32, 16, 4)],
         lambda torch, x, weight: torch.nn.functional.conv1d(x, weight, padding=3),
+        slow_on=("cuda", "hip"),  # cuDNN and MIOpen choose a way for each shape
     ),
     Operator(
         "conv2d",
         lambda draw: [draw.normal(2, 8, 24, 24), draw.normal(16, 8, 3, 3)],
         lambda torch, x, weight: torch.nn.functional.conv2d(x, weight, padding=1),
+        slow_on=("hip",),  # MIOpen compiles it
     ),
     Operator(
         "gather",
@@ -154,39 +164,53 @@ FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 
 
 def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
-    """Arguments: `level`: at `full`, torch.compile of a small block is tried too; it wants a compiler and some time.
+    """Arguments: `level`: at `full` slow operators, float16 and torch.compile of a small block are tried too.
 
     Answers a check `operators.<name>` for each operator and type, its outputs and gradients together; `absent` names
-    what there is none of.
+    what there is none of. `spent` says after which operator the card would take nothing more: the rest is not tried,
+    and this process is of no more use.
     """
     torch = worker.torch
+    full = arguments.get("level") == "full"
     checks: List[Dict[str, Any]] = []
     absent: List[Dict[str, Any]] = []
+    answer: Dict[str, Any] = {"rows": [], "checks": checks, "absent": absent}
     wanted = [
         (operator, dtype)
         for operator in OPERATORS
         for dtype in DTYPES[worker.backend]
         if dtype in operator.dtypes
+        and (full or (dtype in AT_ONCE and worker.backend not in operator.slow_on))
     ]
-    with exact(torch):
+    with exact(torch), caches() if full else contextlib.nullcontext():
         for number, (operator, dtype) in enumerate(wanted):
-            worker.step("%s in %s" % (operator.name, dtype))
-            one(worker, operator, dtype, checks, absent)
+            what = "%s in %s" % (operator.name, dtype)
+            worker.step(what)
+            if not one(worker, operator, dtype, checks, absent) and not alive(worker):
+                answer["spent"] = "the card took nothing more after %s" % what
+                return answer
             worker.progress((number + 1) / (len(wanted) + 2), operator.name)
         for name in FLOAT8:
             worker.step("cast to " + name)
             cast(worker, name, checks, absent)
-        if arguments.get("level") == "full":
+        if full:
             worker.step("torch.compile")
-            with caches():
-                compiled(worker, checks, absent)
-    return {"rows": [], "checks": checks, "absent": absent}
+            compiled(worker, checks, absent)
+    return answer
+
+
+def alive(worker: Any) -> bool:
+    """Whether the card still computes: after some errors a context refuses all work."""
+    try:
+        return bool(worker.torch.ones(8, device=worker.device).sum().item() == 8)
+    except Exception:
+        return False
 
 
 def one(
     worker: Any, operator: Operator, dtype: str, checks: List[Dict[str, Any]], absent: List[Dict[str, Any]]
-) -> None:
-    """The check of one operator in one type, or why there is none."""
+) -> bool:
+    """Take down the check of one operator in one type, or why there is none; False where it raised."""
     torch = worker.torch
     drawn = operator.make(Inputs(torch, getattr(torch, dtype)))
     reference = results(torch, operator.call, [wide(torch, x) for x in drawn])
@@ -196,15 +220,17 @@ def one(
         worker.synchronize()
     except Missing as error:
         absent.append({"measure": "operators." + operator.name, "dtype": dtype, "why": str(error)})
-        return
+        return True
     except Exception as error:
-        told = "%s: %s" % (type(error).__name__, str(error)[:MOST_CHARACTERS])
-        if any(words in told for words in UNAVAILABLE):
-            absent.append({"measure": "operators." + operator.name, "dtype": dtype, "why": told})
-        else:
-            checks.append(raised(operator.name, dtype, told))
-        return
+        if any(words in str(error) for words in UNAVAILABLE):
+            why = "there is no such kernel here"
+            absent.append({"measure": "operators." + operator.name, "dtype": dtype, "why": why})
+            return True
+        told = "%s: %s" % (type(error).__name__, str(error).strip()[:MOST_CHARACTERS])
+        checks.append(raised(operator.name, dtype, told))
+        return False
     checks.append(compare(torch, operator.name, dtype, made, reference))
+    return True
 
 
 def results(torch: Any, call: Callable[..., Any], arguments: List[Any]) -> List[Tuple[str, Any]]:
@@ -215,7 +241,8 @@ def results(torch: Any, call: Callable[..., Any], arguments: List[Any]) -> List[
     weight = (
         torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype).to(output.device)
     )
-    output.backward(weight)
+    # As a sum, and not by backward(weight): for that torch imports a second's worth of symbolic mathematics.
+    (output * weight).sum().backward()
     gradients = [("gradient %d" % i, x.grad) for i, x in enumerate(arguments) if x.is_floating_point()]
     return [("output", output.detach()), *gradients]
 
@@ -372,10 +399,12 @@ def exact(torch: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def caches() -> Iterator[None]:
     """What compiling leaves behind goes to a folder of its own, which does not outlive the stage."""
-    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    before = {name: os.environ.get(name) for name in names}
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
     folder = tempfile.mkdtemp(prefix="nodecheck-compile-")
-    os.environ.update({name: os.path.join(folder, name) for name in names})
+    variables = {name: os.path.join(folder, name) for name in names}
+    variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # and no processes of its own
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

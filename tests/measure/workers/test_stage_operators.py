@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,3 +111,75 @@ def test_no_compiler_is_no_wrong_number(worker: Any, stage: Any, monkeypatch: py
     monkeypatch.setattr(worker.torch, "compile", lambda _function, **_: broken)
     answer = worker.run("operators", {"level": "full"})
     assert answer["checks"] == [] and "C compiler" in answer["absent"][0]["why"]
+
+
+def test_standard_leaves_out_what_is_slow_at_its_first_use(
+    worker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stage.DTYPES, "cpu", ("float32", "float16"))
+    kinds = [one for one in stage.OPERATORS if one.name in ("gelu", "silu")]
+    monkeypatch.setattr(stage, "OPERATORS", (kinds[0], kinds[1]._replace(slow_on=("cpu",))))
+    monkeypatch.setattr(stage, "FLOAT8", ())
+    monkeypatch.setattr(worker.torch, "compile", lambda function, **_: function)
+
+    def ran(level: str) -> set[tuple[str, str]]:
+        found = worker.run("operators", {"level": level})["checks"]
+        return {(check["check"].partition(".")[2], check["dtype"]) for check in found}
+
+    assert ran("standard") == {("gelu", "float32")}
+    both = {(name, dtype) for name in ("gelu", "silu") for dtype in ("float32", "float16")}
+    assert ran("full") == {*both, ("compile", "float32")}
+
+
+def test_a_card_that_takes_nothing_more_is_not_asked_on(
+    worker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    only(stage, monkeypatch, "gelu", "silu", "softmax")
+    softmax, gelu, silu = stage.OPERATORS
+    monkeypatch.setattr(stage, "OPERATORS", (softmax, gelu._replace(call=sometimes(gelu, broken)), silu))
+    monkeypatch.setattr(worker.torch, "ones", refuses)
+    answer = worker.run("operators", {})
+    assert "after gelu in float32" in answer["spent"]
+    told = [(check["check"], check["dtype"], bool(check["wrong"])) for check in answer["checks"]]
+    assert told[-1] == ("operators.gelu", "float32", True)
+    assert not any(name == "operators.silu" for name, _, _ in told)
+
+
+def sometimes(operator: Any, broken: Any) -> Any:
+    """The operator, which breaks wherever it is not the reference."""
+    return lambda torch, *arguments: (
+        operator.call(torch, *arguments)
+        if any(x.dtype == torch.float64 for x in arguments)
+        else broken(torch, *arguments)
+    )
+
+
+IMPORTS = """
+import sys
+from pathlib import Path
+from importlib import util
+
+spec = util.spec_from_file_location("worker", sys.argv[1])
+program = util.module_from_spec(spec)
+spec.loader.exec_module(program)
+worker = program.Worker(lambda line: None)
+worker.start({"card": "cpu0", "cards": ["cpu0"]})
+before = set(sys.modules)
+worker.run("operators", {})
+print("sympy" in set(sys.modules) - before)
+"""
+
+
+def test_nothing_heavy_is_imported_for_a_gradient(stage: Any) -> None:
+    """torch's own backward(gradient) imports sympy, which takes a second."""
+    program = Path(stage.__file__).with_name("worker.py")
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTS, program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.splitlines()[-1] == "False"
