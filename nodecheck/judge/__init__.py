@@ -92,6 +92,7 @@ def _outcomes(ask: Callable[[], Iterable[Outcome]]) -> Iterator[Outcome]:
 
 
 def _finding(rule: Described, outcome: Outcome, profile: Profile, waived: str | None) -> Finding:
+    rule = rule.on(profile.vendor)
     trouble = outcome.status in (Status.warn, Status.fail)
     cause: Cause | None = None
     if trouble:

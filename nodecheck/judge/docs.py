@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from nodecheck.judge import REGISTRY, Described
 from nodecheck.judge.roots import ROOTS
+from nodecheck.judge.rule import OnAmd
 
 INTRODUCTION = """\
 # Findings
@@ -85,6 +86,19 @@ def _section(rule: Described) -> Iterator[str]:
     if roots:
         yield f"- Follows as a rule from: {', '.join(f'`{root}`' for root in roots)}."
     yield f"- See it again: `{rule.repeat}`"
+    if rule.on_amd:
+        yield f"- Of AMD's cards: {_on_amd(rule.on_amd)}."
+
+
+def _on_amd(words: OnAmd) -> str:
+    parts = (
+        ("it reads ", words.reads),
+        ("door ", words.door and f"`{words.door}`"),
+        ("it means: ", words.meaning),
+        ("next step: ", words.next_step),
+        ("see it again: ", words.repeat and f"`{words.repeat}`"),
+    )
+    return "; ".join(f"{name}{text.rstrip('.')}" for name, text in parts if text)
 
 
 def _unseen(rule: Described) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodecheck.facts import Absent, Card, Fact, Gathered, Node, Why, origin
+from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
+from nodecheck.facts.card import Vendor
 from nodecheck.judge.finding import NODE, Cause, Owner, Scalar, Status, Subject
 from nodecheck.profile import CardSpec, Profile
 
@@ -33,6 +35,17 @@ class Outcome:
 
 
 Judge = Callable[[Node, Profile], Iterable[Outcome]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnAmd:
+    """What a check says otherwise where the profile's cards are AMD's; what is empty is said alike."""
+
+    reads: str = ""
+    door: str = ""
+    meaning: str = ""
+    next_step: str = ""
+    repeat: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +77,13 @@ class Described:
     vital: bool = False
     """Whether an unknown holds up the verdict all the same where the answer was an error or nonsense, came too
     late or was never asked for; what the device does not have, or may not tell, does not."""
+    on_amd: OnAmd | None = None
+
+    def on(self, vendor: Vendor | None) -> Described:
+        """The check as it is said of this vendor's cards."""
+        if vendor != "amd" or self.on_amd is None:
+            return self
+        return replace(self, **{key: text for key, text in vars(self.on_amd).items() if text})
 
     def holds_up(self, outcome: Outcome) -> bool:
         """Whether this outcome, if it is unknown, holds up the verdict; a profile may say otherwise."""
@@ -102,6 +122,7 @@ def rule(
     repeat: str,
     under_load: bool = False,
     vital: bool = False,
+    on_amd: OnAmd | None = None,
 ) -> Callable[[Judge], Judge]:
     """Register the decorated function as a rule."""
 
@@ -125,6 +146,7 @@ def rule(
             judge=judge,
             under_load=under_load,
             vital=vital,
+            on_amd=on_amd,
         )
         return judge
 
@@ -203,6 +225,11 @@ class Look:
     node: Node
 
 
+_OTHERS_ALONE: dict[Vendor, str] = {
+    "amd": "Asked of NVIDIA's cards alone.",
+    "nvidia": "Asked of AMD's cards alone.",
+}
+
 _AMD_DOORS = {"sysfs": "kfd", "amd_smi": "amd_smi", "amdsmi": "amdsmi", "rocm_smi": "amd_smi"}
 """The door that a source of AMD's looks through."""
 
@@ -217,6 +244,7 @@ def card_rule(
     applies: Callable[[CardSpec], bool] | None = None,
     unit: str = "",
     not_supported: str = "",
+    of: Vendor | None = None,
     reads: str = "",
     door: str = "nvml",
     **words: Any,
@@ -226,15 +254,18 @@ def card_rule(
     `expects` is the key of the profile's card that the fact is held against, `as_fact` what turns its value
     into the fact's unit. The function's outcome is completed with the card, the observed value and its source,
     the expected value and the key's witness. An absent fact is `unknown` without asking the function; one that is
-    `not_supported` is skipped instead where `not_supported` says why that is no loss. The rule is skipped
-    where the profile has no card, where it does not say `expects`, and where it does not apply to the product. A
-    rule without `path` is shown the card and sees to absent facts itself.
+    `not_supported` is skipped instead where `not_supported` says why that is no loss, and so is one that only the
+    other vendor's cards have. The rule is skipped where the profile has no card or another vendor's than `of`, where
+    it does not say `expects`, and where it does not apply to the product. A rule without `path` is shown the card
+    and sees to absent facts itself.
     """
 
     def register(look: Callable[[Look], Outcome]) -> Callable[[Look], Outcome]:
         def of_one(card: Card, node: Node, profile: Profile, spec: CardSpec) -> Outcome:
             if card.vendor != spec.vendor:
                 return skipped("A card of another vendor than the profile's; see cards.vendor.")
+            if of not in (None, spec.vendor):
+                return skipped(_OTHERS_ALONE[spec.vendor])
             if applies and not applies(spec):
                 return skipped(f"The question does not arise for the cards of {profile.name}.")
             stated = getattr(spec, expects) if expects else None
@@ -249,6 +280,8 @@ def card_rule(
                 expected = as_fact(stated)
                 known |= {"expected": as_scalar(expected), "expected_from": spec.stated_by(expects).witness}
             if isinstance(seen.value, Absent):
+                if seen.value in (AMD_ALONE, NVIDIA_ALONE):
+                    return skipped(_OTHERS_ALONE[spec.vendor])
                 if not_supported and seen.value.why is Why.not_supported:
                     return skipped(not_supported)
                 return unknown(NODE, seen.value, **known)
@@ -280,6 +313,11 @@ def card_rule(
 def smi(*fields: str) -> str:
     """The nvidia-smi command that shows these fields of every card."""
     return f"nvidia-smi --query-gpu=index,pci.bus_id,{','.join(fields)} --format=csv"
+
+
+def amd_smi(command: str, *options: str) -> str:
+    """The amd-smi command that shows this of every card: `amd-smi metric --power`."""
+    return " ".join(("amd-smi", command, *(f"--{option}" for option in options)))
 
 
 def as_scalar(value: Any) -> Scalar | None:

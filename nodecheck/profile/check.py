@@ -44,6 +44,13 @@ ALWAYS_REQUIRED = {
 """Findings that no profile may set down to `wanted`: unseen, they would let a node without its cards be accepted."""
 
 _VENDOR_IDS = {"nvidia": "10de", "amd": "1002"}
+_OF_ONE_VENDOR = {
+    "nvidia": ("cores",),
+    "amd": ("compute_units", "compute_partition", "memory_partition"),
+}
+"""Keys of `[card]` that say something of this vendor's cards alone."""
+_FOREIGN_LINKS = {"nvidia": "xgmi", "amd": "nvlink"}
+"""The other vendor's links."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +198,9 @@ _PATTERNS = {
     "version": "two numbers such as 4.0",
     "driver_min": "a version such as 570.86.15",
     "cuda_min": "a version such as 12.8",
+    "rocm_min": "a version such as 6.0",
+    "compute_partition": "SPX, DPX, TPX, QPX or CPX",
+    "memory_partition": "NPS1, NPS2, NPS4 or NPS8",
     "size": "a whole number with B, KiB, MiB or GiB, such as 8GiB",
     "dtype": "torch's name of a type, such as bfloat16",
     "shape": "m x n x k such as 8192x8192x8192",
@@ -284,6 +294,10 @@ def _card_faults(card: CardSpec, table: dict[str, Any]) -> Iterator[Fault]:
                 f"{card.arch} does not fit the compute capability {card.compute_capability}.",
                 "compute_capability",
             )
+    for other, keys in _OF_ONE_VENDOR.items():
+        for key in keys:
+            if card.vendor not in (None, other) and key in table:
+                yield fault(key, f"says something of {other}'s cards alone.", "vendor")
     tolerance, memory = card.memory_tolerance_mib, card.memory_mib
     if tolerance is not None and memory is not None and tolerance > 0.05 * memory:
         yield fault(
@@ -304,15 +318,20 @@ def _links_faults(links: LinksSpec) -> Iterator[Fault]:
     def fault(key: str, says: str, against: str = "interconnect") -> Fault:
         return Fault(("links", key), says, (("links", against),))
 
-    nvlink = links.interconnect in ("nvlink", "nvlink_pairs")
+    nvlink, xgmi = links.interconnect in ("nvlink", "nvlink_pairs"), links.interconnect == "xgmi"
     if links.interconnect is not None:
         for key in ("version", "links_per_card", "link_speed_mb_per_s", "links_per_pair"):
-            if not nvlink and getattr(links, key) is not None:
+            of_both = xgmi and key in ("links_per_card", "link_speed_mb_per_s")
+            if not nvlink and not of_both and getattr(links, key) is not None:
                 yield fault(key, f'says something of NVLink where interconnect is "{links.interconnect}".')
+        if not xgmi and (links.hive_cards is not None or links.direct is False):
+            key = "direct" if links.hive_cards is None else "hive_cards"
+            yield fault(key, f'says something of xGMI where interconnect is "{links.interconnect}".')
         if links.fabric and links.interconnect != "nvlink":
             yield fault("fabric", f'a fabric joins every pair, and interconnect is "{links.interconnect}".')
-        if nvlink and links.peer_to_peer is False:
-            yield fault("peer_to_peer", "cards joined by NVLink reach each other's memory.")
+        if (nvlink or xgmi) and links.peer_to_peer is False:
+            joined = "xGMI" if xgmi else "NVLink"
+            yield fault("peer_to_peer", f"cards joined by {joined} reach each other's memory.")
     per_card, per_pair = links.links_per_card, links.links_per_pair
     if per_card is not None and per_pair is not None and per_pair > per_card:
         yield fault("links_per_pair", f"{per_pair} is more than the card has, {per_card}.", "links_per_card")
@@ -424,6 +443,13 @@ def _whole_faults(profile: Profile, table: dict[str, Any]) -> Iterator[Fault]:
         bridged = links.bridged_group
         if links.interconnect == "nvlink_pairs" and bridged is not None and bridged > count:
             yield Fault(("links", "bridged_group"), f"{bridged} is more than cards.count, {count}.", counted)
+        hive = links.hive_cards
+        if hive is not None and (hive > count or count % hive):
+            yield Fault(("links", "hive_cards"), f"cards.count, {count}, is no multiple of it.", counted)
+        vendor = profile.card.vendor if profile.card is not None else None
+        if vendor is not None and _FOREIGN_LINKS[vendor] == links.interconnect.partition("_")[0]:
+            says = f'{vendor} cards are not joined by "{links.interconnect}".'
+            yield Fault(("links", "interconnect"), says, (("card", "vendor"),))
     for index, figure in enumerate(profile.figures or ()):
         if figure is None:
             continue

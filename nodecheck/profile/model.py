@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nodecheck.facts.card import Vendor
+
 Kind = Literal["published", "measured", "derived"]
 """`derived`: scaled from a neighbour's figure; it may warn, and rejects only under half of typical."""
 
@@ -72,7 +74,7 @@ class Section(Sourced):
 class CardSpec(Section):
     """What is true of every card of the bundle. A key left out is not asked."""
 
-    vendor: Literal["nvidia", "amd"]
+    vendor: Vendor
     names: tuple[str, ...] = Field(min_length=1, max_length=32)
     """Product names as the driver prints them, whole."""
     pci_ids: tuple[PciId, ...] = Field(min_length=1, max_length=32)
@@ -85,10 +87,14 @@ class CardSpec(Section):
     """The name compilers use, `sm_90`."""
     cores: int | None = Field(default=None, ge=64, le=1_000_000)
     """CUDA cores."""
+    compute_units: int | None = Field(default=None, ge=8, le=10_000)
+    """Compute units of one of AMD's devices: of the card, or of a die where each is a device."""
     memory_mib: int = Field(ge=1024, le=4_000_000)
-    """Memory total as nvidia-smi prints it, MiB."""
+    """Memory total as nvidia-smi or amd-smi prints it, MiB."""
     memory_tolerance_mib: int = Field(default=1024, ge=0, le=65_536)
     """How far a variant of the same product may stray, either way, MiB."""
+    memory_shared: bool = False
+    """Whether it is the machine's memory too (MI300A), of which the driver lets programs have a part by its setting."""
     memory_bus_bits: int | None = Field(default=None, ge=32, le=65_536)
     power_limit_watts: float | None = Field(default=None, ge=10, le=5000)
     """The limit the product ships with. A limit below it is a capped card."""
@@ -102,6 +108,10 @@ class CardSpec(Section):
     """Whether the product remaps rows (Ampere and later data-centre cards)."""
     mig: bool = False
     """Whether the bundle is sold with MIG on."""
+    compute_partition: str | None = Field(default=None, pattern=r"^[SDTQC]PX$")
+    """How AMD's packages are split into devices: `SPX` is not at all. `cards.count` counts the devices."""
+    memory_partition: str | None = Field(default=None, pattern=r"^NPS[1248]$")
+    """How the memory of AMD's packages is split: `NPS1` is not at all."""
     pcie_generation: int | None = Field(default=None, ge=1, le=9)
     pcie_widths: tuple[Literal[1, 2, 4, 8, 16, 32], ...] = Field(default=(16,), min_length=1, max_length=6)
     """Link widths that the bundle may come with."""
@@ -114,8 +124,9 @@ class CardsSpec(Part):
 class LinksSpec(Section):
     """The shape of the links between the cards."""
 
-    interconnect: Literal["nvlink", "nvlink_pairs", "pcie", "none"]
-    """`nvlink`: every pair. `nvlink_pairs`: bridged pairs or groups. `pcie`: no NVLink. `none`: one card."""
+    interconnect: Literal["nvlink", "nvlink_pairs", "xgmi", "pcie", "none"]
+    """`nvlink`: every pair. `nvlink_pairs`: bridged pairs or groups. `xgmi`: AMD's, every pair of a hive. `pcie`:
+    neither. `none`: one card."""
     version: str | None = Field(default=None, pattern=r"^[0-9]+\.[0-9]+$")
     """NVLink version as NVML prints it, `4.0`."""
     links_per_card: int | None = Field(default=None, ge=1, le=256)
@@ -125,6 +136,10 @@ class LinksSpec(Section):
     """NV# between two cards; None where only `interconnect` is promised."""
     bridged_group: int = Field(default=2, ge=2, le=64)
     """For `nvlink_pairs`: how many cards one bridge joins."""
+    hive_cards: int | None = Field(default=None, ge=2, le=1024)
+    """For `xgmi`: how many cards one hive joins; None: all of them."""
+    direct: bool = True
+    """For `xgmi`: whether each two cards of a hive have a link of their own, or reach each other through others."""
     fabric: bool = False
     """Whether the cards join an NVSwitch fabric, so that the fabric manager must have finished."""
     peer_to_peer: bool = True
@@ -156,6 +171,8 @@ class StackSpec(Section):
     """Oldest driver that serves the card, `570.86.15`."""
     cuda_min: Version | None = None
     """Oldest CUDA that a framework must be built with for the card, `12.8`."""
+    rocm_min: Version | None = None
+    """Oldest ROCm that a framework must be built with for the card, `6.0`."""
     torch_required: bool = True
 
 
@@ -275,6 +292,11 @@ class Profile(Part):
     def count(self) -> int:
         """How many cards the bundle has."""
         return self.cards.count if self.cards else 0
+
+    @property
+    def vendor(self) -> Vendor | None:
+        """Whose cards they are; None where there are none."""
+        return self.card.vendor if self.card else None
 
 
 NO_PROFILE = Profile(

@@ -25,6 +25,8 @@ from nodecheck.judge.rule import (
 from nodecheck.profile import CardSpec, Profile
 
 MIB = 1024**2
+SHARED_SHARE = 0.45
+"""Of memory that CPUs and GPU share, what the driver lets programs have at least."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,11 @@ def _folded(value: Any) -> Any:
 
 
 def _total_fits(total_bytes: int, spec: CardSpec, card: Card) -> bool:
-    least, most = (spec.memory_mib + sign * spec.memory_tolerance_mib for sign in (-1, 1))
-    if spec.ecc and card.health.ecc_enabled is False:
+    least, most = (float(spec.memory_mib + sign * spec.memory_tolerance_mib) for sign in (-1, 1))
+    if spec.memory_shared:
+        # The driver hands out half of it unless it is told otherwise: 64289 MiB on a node of four MI300A.
+        least = SHARED_SHARE * spec.memory_mib
+    if spec.ecc and card.health.ecc_enabled is False and card.vendor == "nvidia":
         # Cards with GDDR keep ECC's bits in the memory itself: an L40S has 46068 MiB with ECC, 49140 without.
         most += spec.memory_mib // 15
     return least <= total_bytes / MIB <= most
