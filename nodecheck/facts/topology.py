@@ -36,7 +36,9 @@ class Pair(Fact):
 
     a: str
     b: str
-    distance: Maybe[Distance] = seen("common PCIe ancestor", nvml="nvmlDeviceGetTopologyCommonAncestor")
+    distance: Maybe[Distance] = seen(
+        "common PCIe ancestor", nvml="nvmlDeviceGetTopologyCommonAncestor", sysfs="/sys/bus/pci/devices"
+    )
     nvlinks: Maybe[int] = seen(
         "NVLinks that join the two, directly or through NVSwitch",
         nvml="nvmlDeviceGetNvLinkRemotePciInfo_v2 / nvmlDeviceGetP2PStatus NVLINK",

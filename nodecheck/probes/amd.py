@@ -17,7 +17,7 @@ from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import Link
 from nodecheck.facts.stack import Driver
 from nodecheck.facts.topology import Pair, PciDevice
-from nodecheck.probes import amdgpu, amdsmi, belief, kfd, rocm_smi
+from nodecheck.probes import amdgpu, amdsmi, belief, kfd, rocm_smi, topology
 from nodecheck.probes.amd_smi import AmdSmi, PairTold
 from nodecheck.probes.belief import Reading
 from nodecheck.probes.kernel_log import pci_address
@@ -159,7 +159,7 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
     driver, told_by = _driver(files, smi)
     return Seen(
         cards=cards,
-        pairs=_pairs(shown, devices, smi, survey, cards),
+        pairs=_pairs(files, shown, devices, smi, survey, cards),
         topology=_counts(shown, smi, survey),
         driver=driver,
         driver_sources=told_by,
@@ -417,14 +417,15 @@ def _links(shown: Maybe[Kfd], device: Maybe[KfdDevice], states: Maybe[LinkStates
 
 
 def _pairs(
+    files: Files,
     shown: Maybe[Kfd],
     devices: dict[str, KfdDevice],
     smi: AmdSmi,
     survey: Maybe[AmdsmiSurvey],
     cards: Sequence[Card],
 ) -> tuple[Pair, ...]:
-    told = smi.pairs
-    return tuple(_pair(shown, devices, told, survey, a, b) for a, b in combinations(cards, 2))
+    told, places = smi.pairs, topology.places(files, cards)
+    return tuple(_pair(shown, devices, told, survey, places, a, b) for a, b in combinations(cards, 2))
 
 
 def _pair(
@@ -432,14 +433,15 @@ def _pair(
     devices: dict[str, KfdDevice],
     told: Maybe[dict[tuple[str, str], PairTold]],
     survey: Maybe[AmdsmiSurvey],
+    places: topology.Cards,
     a: Card,
     b: Card,
 ) -> Pair:
-    places = str(a.pci_address), str(b.pci_address)
+    ends = str(a.pci_address), str(b.pci_address)
     readings = [
-        Reading("sysfs", _both(lambda x, y: _pair_by_kfd(shown, devices, x, y), *places)),
-        Reading("amd_smi", _both(lambda x, y: _pair_by_amd_smi(told, x, y), *places)),
-        Reading("amdsmi", _both(lambda x, y: _pair_by_binding(survey, x, y), *places)),
+        Reading("sysfs", _both(lambda x, y: _pair_by_kfd(shown, devices, x, y), *ends)),
+        Reading("amd_smi", _both(lambda x, y: _pair_by_amd_smi(told, x, y), *ends)),
+        Reading("amdsmi", _both(lambda x, y: _pair_by_binding(survey, x, y), *ends)),
     ]
     believed = {path: belief.believe(f"pair.{path}", _under_pair(readings)) for path in _OF_A_PAIR}
     kind, weight = believed["link_type"].value, believed["weight"].value
@@ -447,7 +449,7 @@ def _pair(
         a=a.key,
         b=b.key,
         source=believed["link_type"].source or "sysfs",
-        distance=NVIDIA_ALONE,
+        distance=topology.distance(places[a.key], places[b.key]),
         nvlinks=NVIDIA_ALONE,
         p2p_read=NVIDIA_ALONE,
         p2p_write=NVIDIA_ALONE,
@@ -633,23 +635,23 @@ def _place(card: Card) -> tuple[bool, str]:
     return (False, card.pci_address.zfill(16)) if known(card.pci_address) else (True, "")
 
 
-def join_topology(topology: Topology, seen: Seen, files: Files) -> Topology:
+def join_topology(found: Topology, seen: Seen, files: Files) -> Topology:
     """What NVIDIA's probe made of the topology, and AMD's part of it."""
     driven = files.list(_DRIVER)
     minors = sorted(m for card in seen.cards if known(m := card.identity.render_minor))
-    return topology.model_copy(
+    return found.model_copy(
         update={
             **seen.topology,
-            "other_sources": tuple(sorted({**dict(topology.other_sources), **dict(_COUNTS_FROM)}.items())),
-            "pairs": (*(topology.pairs if known(topology.pairs) else ()), *seen.pairs),
+            "other_sources": tuple(sorted({**dict(found.other_sources), **dict(_COUNTS_FROM)}.items())),
+            "pairs": (*(found.pairs if known(found.pairs) else ()), *seen.pairs),
             "driver_cards": _both_lists(
-                topology.driver_cards,
+                found.driver_cards,
                 driven
                 if isinstance(driven, Absent)
                 else tuple(name for name in driven if pci_address(name) == name),
             ),
             "device_files": _both_lists(
-                topology.device_files,
+                found.device_files,
                 tuple(path for m in minors if known(files.access(path := f"/dev/dri/renderD{m}"))),
             ),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -46,7 +46,7 @@ def probe(survey: Maybe[Survey], files: Files, cards: Maybe[tuple[Card, ...]]) -
         device_files=_device_files(files),
         driver_cards=_driver_cards(files),
         pairs=_pairs(survey, cards),
-        adapters=_adapters(files, _card_places(files, cards)),
+        adapters=_adapters(files, places(files, cards if known(cards) else ())),
         nvlink_disabled_by_driver=parse(files.read(f"{_DRIVER}/params"), _nvlink_disabled),
     )
 
@@ -253,11 +253,11 @@ def _ends_at_switch(link: Link) -> bool:
     return link.remote_kind != "gpu" and isinstance(link.remote_pci_address, Absent)
 
 
-# Network adapters
+# Places on the bus
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where a device sits in the PCI tree."""
 
     way: tuple[str, ...]
@@ -266,7 +266,7 @@ class _Place:
     numa_node: Maybe[int]
 
     @classmethod
-    def behind(cls, files: Files, link: str) -> _Place:
+    def behind(cls, files: Files, link: str) -> Place:
         """The place of the PCI device that a link of sysfs leads to, or to a part of."""
         path = files.resolve(link)
         if isinstance(path, Absent):
@@ -280,31 +280,40 @@ class _Place:
         return cls(tuple(names), names[-1], parse(files.read(f"{_PCI}/{names[-1]}/numa_node"), whole))
 
 
-Cards = dict[str, _Place]
+Cards = dict[str, Place]
 """`Card.key` → its place."""
 
 
-def _card_places(files: Files, cards: Maybe[tuple[Card, ...]]) -> Cards:
+def places(files: Files, cards: Sequence[Card]) -> Cards:
+    """Where each card sits; the partitions of one of AMD's packages sit where the package does."""
     return {
-        card.key: _Place.behind(files, f"{_PCI}/{card.pci_address}")
-        for card in (cards if known(cards) else ())
+        card.key: Place.behind(files, f"{_PCI}/{_function(card.pci_address, card.partition)}")
+        for card in cards
         if known(card.pci_address)
     }
 
 
-def _distances(place: _Place, cards: Cards) -> tuple[tuple[str, Distance], ...]:
-    distances = ((key, _distance(card, place)) for key, card in cards.items())
-    return tuple((key, distance) for key, distance in distances if distance is not None)
+def _function(address: str, partition: Maybe[int]) -> str:
+    """The address on the bus: a partition's number is only KFD's way to name it."""
+    return f"{address[:-1]}0" if known(partition) and partition else address
 
 
-def _distance(a: _Place, b: _Place) -> Distance | None:
-    """nvidia-smi's name for the nearest common ancestor; None where a place or the NUMA nodes are not known.
+def _distances(place: Place, cards: Cards) -> tuple[tuple[str, Distance], ...]:
+    distances = ((key, distance(card, place)) for key, card in cards.items())
+    return tuple((key, far) for key, far in distances if not isinstance(far, Absent))
+
+
+def distance(a: Place, b: Place) -> Maybe[Distance]:
+    """nvidia-smi's name for the nearest common ancestor; absent where a place or the NUMA nodes are not known.
 
     Below one switch is PIX, below several on one root port PXB, below one host bridge PHB, on one NUMA node
     NODE.
     """
-    if not a.way or not b.way:
-        return None
+    for place in (a, b):
+        if isinstance(place.address, Absent):
+            return place.address
+    if a.way == b.way:
+        return "internal"
     shared = 0
     while shared < min(len(a.way), len(b.way)) and a.way[shared] == b.way[shared]:
         shared += 1
@@ -313,11 +322,15 @@ def _distance(a: _Place, b: _Place) -> Distance | None:
         return "PIX" if max(len(a.way), len(b.way)) - shared <= 2 else "PXB"
     if shared == 1:
         return "PHB"
-    if isinstance(a.numa_node, Absent) or isinstance(b.numa_node, Absent):
-        return None
-    if min(a.numa_node, b.numa_node) < 0:
-        return None
+    for near in (a.numa_node, b.numa_node):
+        if isinstance(near, Absent):
+            return near
+        if near < 0:
+            return Absent(why=Why.not_supported, detail="the machine has no NUMA node for it")
     return "NODE" if a.numa_node == b.numa_node else "SYS"
+
+
+# Network adapters
 
 
 def _adapters(files: Files, cards: Cards) -> Maybe[tuple[Adapter, ...]]:
@@ -337,7 +350,7 @@ def _adapters(files: Files, cards: Cards) -> Maybe[tuple[Adapter, ...]]:
 def _infiniband(files: Files, name: str, cards: Cards) -> Iterator[Adapter]:
     folder = f"{_INFINIBAND}/{name}"
     ports = files.list(f"{folder}/ports")
-    place = _Place.behind(files, f"{folder}/device")
+    place = Place.behind(files, f"{folder}/device")
     for port in ports if known(ports) else ():
         if not port.isdecimal():
             continue
@@ -371,7 +384,7 @@ def _ethernet(files: Files, name: str, cards: Cards) -> Adapter | None:
     folder = f"{_NET}/{name}"
     if isinstance(files.resolve(f"{folder}/device"), Absent):
         return None
-    place = _Place.behind(files, f"{folder}/device")
+    place = Place.behind(files, f"{folder}/device")
     return Adapter(
         name=name,
         port=1,

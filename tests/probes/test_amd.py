@@ -332,6 +332,15 @@ def test_pcie_in_the_place_of_xgmi(tmp_path: Path) -> None:
     assert {ends for ends, kind in kinds.items() if kind == "pcie"} == {(uuids[2], uuids[5])}
 
 
+def test_how_far_cards_are_apart_on_the_bus(tmp_path: Path) -> None:
+    apart = [pair.distance for pair in pairs(seen(describe("mi300x", 8), tmp_path / "bare"))]
+    assert (apart.count("NODE"), apart.count("SYS")) == (12, 16)
+    (of_guest,) = pairs(seen(describe("mi300x", 2, kind="guest"), tmp_path / "guest"))
+    assert why(of_guest.distance) is Why.not_supported  # a domain of its own each, and no NUMA node
+    within = [pair.distance for pair in pairs(seen(describe("mi300x", 2, compute="CPX"), tmp_path / "cpx"))]
+    assert (within.count("internal"), within.count("NODE")) == (56, 64)
+
+
 def test_a_path_of_two_hops_is_not_taken_for_one(tmp_path: Path) -> None:
     made = describe("mi300x", 2)
     made.set_way(0, 1, Way("xgmi", 30, 50_000))
