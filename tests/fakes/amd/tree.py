@@ -23,6 +23,7 @@ def plant(node: AmdNode) -> Tree:
     if not node.loaded:
         return tree
     tree.folders |= {"/sys/module/amdgpu", "/sys/class/kfd/kfd/proc"}
+    _log(tree, node)
     tree.files["/sys/module/amdgpu/initstate"] = "live\n"
     if node.module:
         tree.files["/sys/module/amdgpu/version"] = f"{node.module}\n"
@@ -38,6 +39,18 @@ def plant(node: AmdNode) -> Tree:
         for pid, size in card.processes.items():
             tree.files[f"/sys/class/kfd/kfd/proc/{pid}/vram_{card.gpu_id}"] = f"{size}\n"
     return tree
+
+
+def _log(tree: Tree, node: AmdNode) -> None:
+    """What amdgpu writes as it starts, in the place of NVIDIA's lines."""
+    log = tree.files.get("/dev/kmsg")
+    if not isinstance(log, str):
+        return
+    lines = [line for line in log.splitlines() if "NVRM" not in line and "nvidia" not in line]
+    said = ["[drm] amdgpu kernel modesetting enabled."]
+    said += [f"amdgpu {card.package}: amdgpu: RAS INFO: ras initialized successfully" for card in node.cards]
+    lines += [f"6,{len(lines) + i},{9_120_034 + i},-;{line}" for i, line in enumerate(said)]
+    tree.files["/dev/kmsg"] = "\n".join(lines) + "\n"
 
 
 def denied(node: AmdNode) -> dict[str, Any]:
@@ -128,6 +141,9 @@ def _device(tree: Tree, node: AmdNode, card: AmdCard) -> None:
         "max_link_speed": speed,
         "current_link_width": card.width,
         "max_link_width": 16,
+        "aer_dev_correctable": "RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0",
+        "aer_dev_fatal": "DLP 0\nTOTAL_ERR_FATAL 0",
+        "aer_dev_nonfatal": "DLP 0\nTOTAL_ERR_NONFATAL 0",
     }
     if node.loaded:
         tree.links[f"{folder}/driver"] = "/sys/bus/pci/drivers/amdgpu"
