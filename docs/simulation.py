@@ -31,6 +31,9 @@ three guests with H200 (2026-11-30, four readings): copies in memory 0.04 %, hos
 since they are held by the power limit, and float32 products, which are not, 0.2 %. One card's products share their
 deviation: those of a card that is 1 % behind in bfloat16 were as much behind in all types but float32. (Host links of
 one board lie within 0.1 of 55 GB/s: stas00/ml-engineering@744d01e network/README.md.)"""
+PAGES, SLOW_PAGES = 1 / 10, 53.15 / 55.51
+"""One process of some ten whose buffer lay in pages that slowed its copies to the card throughout; another try takes
+other pages."""
 DIPS, DEEPEST = 1 / 6, 686 / 796
 """One of six readings of the 8192³ product fell into the moment when the power limit pulls the clock down."""
 
@@ -111,6 +114,8 @@ def run(count: int, random: Random, fault: Fault, apart: float) -> Result:
             and random.random() < DIPS
         ):
             value *= random.uniform(DEEPEST, 1.0)
+        if figure.measure == "host.h2d" and random.random() < PAGES:
+            value *= SLOW_PAGES
         if len(figure.cards) == 1:
             value *= nature.get((figure.cards[0], _by_nature(figure.measure)), 1.0)
         return value * _slowness(figure, fault, keys)
@@ -265,7 +270,8 @@ does, and judges them with the functions that judge real nodes (`nodecheck/judge
 - **Against the profile**: a figure below `warn_below` warns, one below `fail_below` fails; a derived one fails only
   below half of typical ({percent(figures.REJECTS_BELOW)}).
 - **Against the siblings**: a card warns that is {percent(figures.WARN_BEHIND)} or more below its siblings' median, and
-  fails at {percent(figures.FAIL_BEHIND)} ({percent(figures.FAIL_BEHIND_HOST)} for host copies, since slots differ);
+  fails at {percent(figures.FAIL_BEHIND)} (host copies: {percent(figures.WARN_BEHIND_HOST)} and
+  {percent(figures.FAIL_BEHIND_HOST)}, since slots differ, and the pages that a buffer lies in);
   where the cards lie further apart, the limits widen to {figures.WARN_WIDTHS:g} and {figures.FAIL_WIDTHS:g} standard
   deviations, told from the median absolute deviation and how few the cards are. The limit is below the 5 % that is to
   be found, since both the reading and the median vary. Of two cards the slower one warns and never fails: nobody can
@@ -278,7 +284,8 @@ does, and judges them with the functions that judge real nodes (`nodecheck/judge
 Standard deviations from one process to the next, as shares of the figure: the range of six fresh processes on one
 H200 (2026-11-30) divided by 2.53. Those of pairs, collectives, storage and latencies other than
 `launch.latency` could not be measured there and are assumed. One of six readings of the 8192³ product
-falls by up to {percent(1 - DEEPEST)}, as it did when it was measured without pauses.
+falls by up to {percent(1 - DEEPEST)}, as it did when it was measured without pauses, and one of ten
+of copies to the card by {percent(1 - SLOW_PAGES)}, as it did in one process, for the pages that its buffer lay in.
 
 | figure | standard deviation |
 |---|---|
@@ -299,7 +306,7 @@ table says.
 _ONE_CARD = """
 What can be had, and what cannot:
 
-- **Several cards.** One that is 5 % slow in memory, in all products (a low clock) or in host copies is named, though
+- **Several cards.** One that is 5 % slow in memory or in all products (a low clock) is named, though
   its other products differ by 1 % from its siblings' anyhow: float32 products are not held by the power limit, lie
   within 0.2 %, and tell. Where the tensor cores alone are slow, a card that is 5 % slow cannot be told from one that is
   behind by nature, and is named as often as that row says. Taking several types of product together does not help: a
@@ -310,8 +317,9 @@ What can be had, and what cannot:
   driver's and alike on all cards that were seen; so do float32 products, with the torch that they were measured with
   (2.11 for CUDA 13.0; cuBLAS comes with it). With another torch a single card that is 5 % slow in products is not
   named, nor with any where its tensor cores alone are slow: the limits are 10 % below typical there.
-- **Host copies of one card** 5 % below typical are not named: a healthy H200 gives 55.4 GB/s in one virtual machine
-  and 52 in another (Azure/AI-benchmarking-guide@8fd0c6e), so the limit lies below that.
+- **Host copies** that are 5 % slow are not named. Of several cards one is behind its siblings by 4 % now and then, for
+  the pages alone. One card's: a healthy H200 gives 55.4 GB/s in one virtual machine and 52 in another
+  (Azure/AI-benchmarking-guide@8fd0c6e), so the limit lies below that. What is wrong with a link takes half of it.
 """
 
 _LAST = """

@@ -546,7 +546,8 @@ def _behind(place: Place) -> str:
     "The card keeps up with its siblings",
     reads="what each card gave in memory, products and host copies, alone, beside the median of the cards of its model "
     "(of products the best shape)",
-    passes=f"it is less than {figures.WARN_BEHIND:.0%} behind in each, or no further than the cards lie apart anyhow "
+    passes=f"it is less than {figures.WARN_BEHIND:.0%} behind in each ({figures.WARN_BEHIND_HOST:.0%} in host copies), "
+    "or no further than the cards lie apart anyhow "
     f"({figures.WARN_WIDTHS:g} standard deviations, told from the median absolute deviation)",
     warns="it is further behind in one; of two cards the slower one",
     fails=f"it is {figures.FAIL_BEHIND:.0%} behind or more ({figures.FAIL_BEHIND_HOST:.0%} in host copies), and "
