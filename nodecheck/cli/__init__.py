@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -69,6 +70,8 @@ def main() -> None:
     """Run the command line and exit with a code of `Exit`; no traceback reaches the user."""
     if sys.stderr is None:  # closed by the caller (`2>&-`)
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (until the end)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what the locale cannot write must not end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
     code: int | None = Exit.cannot_write
     try:
         code = typer.main.get_command(app)(standalone_mode=False)

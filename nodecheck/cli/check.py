@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nodecheck.cli.exits import Exit, Stop
-from nodecheck.cli.options import Python, Strict, choose_profile, complain, printing
+from nodecheck.cli.options import Python, Strict, choose_profile, complain, say
 
 if TYPE_CHECKING:
     from nodecheck.facts import Maybe, Node, Stack
@@ -95,9 +94,13 @@ def check(
             memory.record(result, node)
         notes = (*result.notes, *([unlocked] if unlocked else ()), *memory.notes)
         result = result.model_copy(update={"notes": notes})
-        _put(result, form, output)
-        if command and (trouble := onchange.tell(command, result)):
-            complain(trouble)
+        for note in notes:  # also where nothing changed, and whatever the form
+            complain(note)
+        try:
+            _put(result, form, output)
+        finally:
+            if command and (trouble := onchange.tell(command, result)):
+                complain(trouble)
     raise typer.Exit(_code(result, form, strict))
 
 
@@ -214,9 +217,7 @@ def _put(result: CheckResult, form: Form, output: Path | None) -> None:
     from nodecheck.report.folder import WriteError
 
     if output is None:
-        with printing():
-            if sys.stdout is not None:
-                sys.stdout.write(render(result, form))
+        say(render(result, form))
         return
     try:
         write(result, form, output)

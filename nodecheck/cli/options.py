@@ -163,11 +163,15 @@ def printing() -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """What a command is there to print. A reader that has gone has read enough; `Stop` where it is not written."""
+    """What a command is there to print, in UTF-8 whatever the locale: JSON, HTML and metrics are.
+
+    A reader that has gone has read enough; `Stop` where it is not written.
+    """
     try:
         if sys.stdout is not None:
-            sys.stdout.write(text)
             sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+            sys.stdout.buffer.flush()
     except BrokenPipeError:
         hush(1)
     except OSError as error:

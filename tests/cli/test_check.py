@@ -176,7 +176,45 @@ def test_a_state_folder_that_cannot_be_had_loses_no_check(place: Place) -> None:
     run = place.check()
     assert run.returncode == 2
     assert "drift.cards.pcie_width" in run.stdout
-    assert "not remembered" in " ".join(run.stdout.split())
+    assert "not remembered" in run.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "nagios"])
+def test_what_kept_a_check_from_being_whole_is_told_in_every_form(place: Place, form: str) -> None:
+    (place.folder / "state").write_text("no folder")
+    place.description["nvmlDeviceGetComputeRunningProcesses_v3 1"] = nvml.process(4711, 2**30)
+    run = place.check("--active", "--format", form)
+    assert run.returncode == 0
+    assert "Nothing was measured: GPU 1 (0000:2a:00.0): process 4711 is on it" in run.stderr
+    assert "not remembered" in run.stderr
+
+
+def test_an_output_that_cannot_be_written_is_told_and_so_is_who_listens(place: Place) -> None:
+    place.description["nvmlDeviceGetCurrPcieLinkWidth 1"] = "8"
+    heard = place.folder / "heard"
+    run = place.check("-o", "missing/check.json", "--on-change", f"touch {heard}")
+    assert run.returncode == 73
+    assert heard.exists()
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "nodecheck", "check", "--baseline", place.report, "--format", "json"],
+            env=place.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 73
+    assert "cannot write to stdout" in process.stderr
+
+
+@pytest.mark.parametrize(("form", "encoding"), [("text", "ascii"), ("json", "ascii"), ("nagios", "latin-1")])
+def test_a_locale_without_a_character_ends_no_check(place: Place, form: str, encoding: str) -> None:
+    place.description["nvmlDeviceGetName 0"] = "H200 \u03bb\u2026\U0001f600 é"
+    run = place.check("--format", form, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert run.returncode in (1, 2)
+    assert "internal error" not in run.stderr
+    assert run.stdout
 
 
 def test_a_polite_end_leaves_no_lock_and_no_child(place: Place) -> None:

@@ -49,9 +49,6 @@ def _lines(result: CheckResult) -> Iterator[str]:
     if still := _still(result):
         yield ""
         yield from _wrapped(f"As before: {still}.")
-    for note in result.notes:
-        yield ""
-        yield from _wrapped(_said(note))
 
 
 def _together(changes: Iterable[Change]) -> Iterator[tuple[Change, ...]]:
