@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 from nodecheck.facts import Absent, Card, Maybe, Stack, Topology, Why, known
 from nodecheck.facts.base import NVIDIA_ALONE
@@ -28,6 +28,8 @@ from nodecheck.sources.amdsmi import AmdsmiSurvey
 from nodecheck.sources.child import Output
 
 Binding = Callable[[], Maybe[AmdsmiSurvey]]
+K = TypeVar("K")
+"""What a source names a card by: its PCI address, or a number of its own."""
 
 AMD = "1002"
 _MODULE = "/sys/module/amdgpu"
@@ -126,14 +128,14 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
         addresses = sorted(smi.addresses.values())
         readings = {address: [] for address in addresses}
     for address in addresses:
-        readings[address].append(_of_one(smi.reading(address), packages[_package_of(address)]))
+        readings[address].append(of_one(smi.reading(address), packages[_package_of(address)]))
     if _leaves_open(smi, readings):
         survey = binding()
         if not addresses and not isinstance(survey, Absent):
             addresses = sorted(amdsmi.addresses(survey).values())
             readings = {address: [] for address in addresses}
         for address in addresses:
-            readings[address].append(_of_one(amdsmi.reading(survey, address), packages[_package_of(address)]))
+            readings[address].append(of_one(amdsmi.reading(survey, address), packages[_package_of(address)]))
     if (
         isinstance(smi.addresses, Absent)
         and isinstance(survey, Absent)
@@ -187,8 +189,8 @@ def _counts(shown: Maybe[Kfd], smi: AmdSmi, survey: Maybe[AmdsmiSurvey]) -> dict
 _OF_A_PACKAGE = ("uuid", "memory.")
 
 
-def _of_one(reading: Reading, partitions: int) -> Reading:
-    """Without what tools say of a whole package where the card is a partition of it."""
+def of_one(reading: Reading, partitions: int) -> Reading:
+    """The reading without what tools say of a whole package where the card is a partition of it."""
     if partitions <= 1:
         return reading
     return Reading(
@@ -439,9 +441,9 @@ def _pair(
 ) -> Pair:
     ends = str(a.pci_address), str(b.pci_address)
     readings = [
-        Reading("sysfs", _both(lambda x, y: _pair_by_kfd(shown, devices, x, y), *ends)),
-        Reading("amd_smi", _both(lambda x, y: _pair_by_amd_smi(told, x, y), *ends)),
-        Reading("amdsmi", _both(lambda x, y: _pair_by_binding(survey, x, y), *ends)),
+        Reading("sysfs", both_ways(lambda x, y: _pair_by_kfd(shown, devices, x, y), *ends)),
+        Reading("amd_smi", both_ways(lambda x, y: pair_by_amd_smi(told, x, y), *ends)),
+        Reading("amdsmi", both_ways(lambda x, y: _pair_by_binding(survey, x, y), *ends)),
     ]
     believed = {path: belief.believe(f"pair.{path}", _under_pair(readings)) for path in _OF_A_PAIR}
     kind, weight = believed["link_type"].value, believed["weight"].value
@@ -455,7 +457,7 @@ def _pair(
         p2p_write=NVIDIA_ALONE,
         p2p_nvlink=NVIDIA_ALONE,
         p2p_atomics=NVIDIA_ALONE,
-        hops=_hops(kind, weight),
+        hops=hops(kind, weight),
         **{path: one.value for path, one in believed.items()},
     )
 
@@ -467,7 +469,7 @@ def _under_pair(readings: Sequence[Reading]) -> list[Reading]:
     return [Reading(r.source, {f"pair.{path}": value for path, value in r.values.items()}) for r in readings]
 
 
-def _both(ask: Callable[[str, str], dict[str, Any]], a: str, b: str) -> dict[str, Any]:
+def both_ways(ask: Callable[[K, K], dict[str, Any]], a: K, b: K) -> dict[str, Any]:
     """What is said of the way there and of the way back, which are one link."""
     there, back = ask(a, b), ask(b, a)
     values: dict[str, Any] = {}
@@ -503,7 +505,8 @@ def _pair_by_kfd(shown: Maybe[Kfd], devices: dict[str, KfdDevice], a: str, b: st
     }
 
 
-def _pair_by_amd_smi(told: Maybe[dict[tuple[str, str], PairTold]], a: str, b: str) -> dict[str, Any]:
+def pair_by_amd_smi(told: Maybe[Mapping[tuple[K, K], PairTold]], a: K, b: K) -> dict[str, Any]:
+    """What amd-smi says of the way from the one card to the other, by their names in `Pair`."""
     if isinstance(told, Absent):
         return dict.fromkeys(_OF_A_PAIR, told)
     said = told.get((a, b))
@@ -536,7 +539,8 @@ def _pair_by_binding(survey: Maybe[AmdsmiSurvey], a: str, b: str) -> dict[str, A
     }
 
 
-def _hops(kind: Maybe[str], weight: Maybe[int]) -> Maybe[int]:
+def hops(kind: Maybe[str], weight: Maybe[int]) -> Maybe[int]:
+    """How many xGMI links a way of this weight leads over."""
     if isinstance(kind, Absent) or isinstance(weight, Absent):
         return kind if isinstance(kind, Absent) else weight
     if kind != "xgmi":

@@ -150,7 +150,9 @@ class AmdSmi:
     def addresses(self) -> Maybe[dict[int, str]]:
         """amd-smi's own number of a card → its PCI address. The numbers mean nothing to anybody else."""
         reason: Absent | None = None
-        for command, path in (("list", ("bdf",)), ("static", ("bus", "bdf")), ("topology", ("bdf",))):
+        for command, path in (
+            ("list", ("bdf",)), ("static", ("bus", "bdf")), ("topology", ("bdf",)), ("xgmi", ("bdf",)),
+        ):  # fmt: skip
             told = self._entries(command)
             if isinstance(told, Absent):
                 reason = reason or told
@@ -165,6 +167,12 @@ class AmdSmi:
                 return named
             reason = reason or Absent(why=Why.failed, detail="amd-smi gives no PCI addresses")
         return reason or self.reason()
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Its own numbers of the cards that any of its answers speaks of."""
+        told = [self._entries(command) for command in self._said]
+        return tuple(sorted({gpu for cards in told if not isinstance(cards, Absent) for gpu in cards}))
 
     @property
     def release(self) -> Maybe[tuple[int, int]]:
@@ -197,6 +205,10 @@ class AmdSmi:
         if gpu is None:
             missing = Absent(why=Why.not_present, detail="amd-smi does not list this card")
             return Reading("amd_smi", dict.fromkeys(_PATHS, missing))
+        return Reading("amd_smi", self.values(gpu))
+
+    def values(self, gpu: int) -> dict[str, Any]:
+        """Everything it says of the card that it gives this number, by dotted paths below `Card`."""
         parts = {command: self._of(command, gpu) for command in self._said if command != "version"}
         values: dict[str, Any] = {}
         for command, read in (
@@ -206,7 +218,7 @@ class AmdSmi:
             if command in parts:
                 values |= read(parts[command])
         values |= self._partition(gpu, parts)
-        return Reading("amd_smi", values)
+        return values
 
     def _of(self, command: str, gpu: int) -> Entry | Absent:
         told = self._entries(command)
@@ -376,6 +388,8 @@ class AmdSmi:
             raw = self._raw(said, *keys)
             if isinstance(raw, Absent):
                 return raw
+            if isinstance(raw, dict):  # how it writes a list of one
+                return 1
             if isinstance(raw, list):
                 return len([page for page in raw if isinstance(page, dict)])
             if isinstance(raw, str) and raw.lower().startswith("no bad pages"):
@@ -474,18 +488,26 @@ class AmdSmi:
 
     @cached_property
     def pairs(self) -> Maybe[dict[tuple[str, str], PairTold]]:
-        """(From, to), PCI addresses → what joins the two. Its count of hops is left out: it is 1 for all of xGMI."""
-        told, places = self._entries("topology"), self.addresses
-        if isinstance(told, Absent):
-            return told
+        """(From, to), PCI addresses → what joins the two."""
+        ways, places = self.ways, self.addresses
+        if isinstance(ways, Absent):
+            return ways
         if isinstance(places, Absent):
             return places
-        found: dict[tuple[str, str], PairTold] = {}
-        for gpu, entry in told.items():
-            for there, said in self._ways(entry):
-                if there != gpu and gpu in places and there in places:
-                    found[places[gpu], places[there]] = self._pair(said)
-        return found
+        return {(places[a], places[b]): told for (a, b), told in ways.items() if a in places and b in places}
+
+    @cached_property
+    def ways(self) -> Maybe[dict[tuple[int, int], PairTold]]:
+        """(From, to), its own numbers → what joins the two. Its count of hops is left out: it is 1 for all of xGMI."""
+        told = self._entries("topology")
+        if isinstance(told, Absent):
+            return told
+        return {
+            (gpu, there): self._pair(said)
+            for gpu, entry in told.items()
+            for there, said in self._ways(entry)
+            if there != gpu
+        }
 
     def _ways(self, entry: Entry) -> Iterator[tuple[int, Entry]]:
         """Links from a card: a list from 6.1.1 on, before that a table for each of their properties."""

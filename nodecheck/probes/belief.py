@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from nodecheck.facts import Absent, Card, Fact, Why
+from nodecheck.facts import Absent, Card, Fact, Maybe, Why
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import EccCounts
 
@@ -53,22 +53,29 @@ class Believed:
     source: str
 
 
-def believe(path: str, readings: Sequence[Reading]) -> Believed:
-    """The value of the first source that has one, unless a later one contradicts it on what is `CHECKED`."""
+UNTOLD = Absent(why=Why.not_present, detail="no source that could be asked tells it")
+
+
+def believe(path: str, readings: Sequence[Reading], untold: Absent = UNTOLD) -> Believed:
+    """The value of the first source that has one, unless a later one contradicts it on what is `CHECKED`.
+
+    `untold` is why there is none where no source speaks of it.
+    """
     said = [(r.source, r.values[path]) for r in readings if path in r.values]
     known = [(source, value) for source, value in said if not isinstance(value, Absent)]
     if not known:
-        return Believed(_without(said), said[0][0] if said else "")
+        return Believed(_without(said) if said else untold, said[0][0] if said else "")
     source, value = known[0]
     if path in CHECKED:
-        others = [(s, v) for s, v in known[1:] if not _agree(value, v, CHECKED[path])]
+        others = [(s, v) for s, v in known[1:] if not agree(value, v, CHECKED[path])]
         if others:
             told = "; ".join(f"{s} says {v}" for s, v in [known[0], *others])
             return Believed(Absent(why=Why.failed, detail=f"the sources disagree: {told}"), source)
     return Believed(value, source)
 
 
-def _agree(a: Any, b: Any, part: float) -> bool:
+def agree(a: Any, b: Any, part: float) -> bool:
+    """Whether two values are one, numbers being allowed to differ by this part."""
     if isinstance(a, str) and isinstance(b, str):
         return a.casefold() == b.casefold()
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -78,20 +85,18 @@ def _agree(a: Any, b: Any, part: float) -> bool:
 
 def _without(said: Iterable[tuple[str, Absent]]) -> Absent:
     reasons = [(source, absent) for source, absent in said]
-    if not reasons:
-        return Absent(why=Why.not_present, detail="no source that could be asked tells it")
     why = min((absent.why for _, absent in reasons), key=_GRAVITY.index)
     told = dict.fromkeys(f"{source}: {absent.detail or absent.why.value}" for source, absent in reasons)
     return Absent(why=why, detail="; ".join(told))
 
 
-def card(address: str, index: int, readings: Sequence[Reading]) -> Card:
-    """The card at a PCI address; what NVIDIA's cards alone have says so."""
+def card(address: Maybe[str], index: int, readings: Sequence[Reading], untold: Absent = UNTOLD) -> Card:
+    """The card at a PCI address; what NVIDIA's cards alone have says so, and what no source speaks of is `untold`."""
     others: dict[str, str] = {}
     source = readings[0].source if readings else SOURCES[0]
 
     def leaf(path: str) -> Any:
-        believed = believe(path, readings)
+        believed = believe(path, readings, untold)
         if believed.source and believed.source != source:
             others[path] = believed.source
         return believed.value
