@@ -51,6 +51,7 @@ from nodecheck.facts.stack import (
 )
 from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
 from nodecheck.profile import CardSpec, Profile
+from tests import healthy_amd
 from tests.measured import measurements
 
 View = Literal["bare", "vm", "container"]
@@ -87,7 +88,17 @@ def node(profile: Profile, *, view: View = "bare", board: int | None = None, lev
     `board`: how many cards the PCI tree shows, where the bundle is part of a larger board (h200x4 of eight).
     The order of the cards is the order of their PCI addresses; NVML's indices follow it here.
     """
-    cards = tuple(_card(profile, profile.card, i, view) for i in range(profile.count)) if profile.card else ()
+    spec = profile.card
+    amd = spec is not None and spec.vendor == "amd"
+    made = healthy_amd.card if amd else _card
+    cards = tuple(made(profile, spec, i, view) for i in range(profile.count)) if spec else ()
+    host, topology = _host(profile, view), _topology(profile, cards, view, board or len(cards))
+    stack = _stack(profile, cards, view)
+    if amd:
+        host = healthy_amd.host(host, cards, view)
+        topology = healthy_amd.topology(profile, spec, cards, view, board or len(cards))
+        topology = topology.model_copy(update={"adapters": (_ethernet(),)})
+        stack = healthy_amd.stack(profile, spec, cards, view)
     listed: Maybe[tuple[Card, ...]] = cards
     if not cards:
         listed = Absent(why=Why.not_present, detail="libnvidia-ml.so.1 was not found")
@@ -95,15 +106,15 @@ def node(profile: Profile, *, view: View = "bare", board: int | None = None, lev
         taken_at=datetime(2026, 12, 1, 9, 30, tzinfo=timezone.utc),
         tool_version=__version__,
         level=level,
-        host=_host(profile, view),
+        host=host,
         cards=listed,
-        topology=_topology(profile, cards, view, board or len(cards)),
-        stack=_stack(profile, cards, view),
+        topology=topology,
+        stack=stack,
         kernel_log=_kernel_log(view),
         measurements=NOT_ASKED
         if level == "quick"
         else measurements(profile, tuple(card.key for card in cards), level=level),
-        doors=_doors(view, bool(cards)),
+        doors=_doors(view, bool(cards) and not amd) + (_open(healthy_amd.DOORS) if amd else ()),
     )
 
 
@@ -617,6 +628,10 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
         environment=(("OMP_NUM_THREADS", "8"),),
         image_hints=("NVIDIA_PRODUCT_NAME=CUDA",) if view == "container" else (),
     )
+
+
+def _open(names: Sequence[str]) -> tuple[Door, ...]:
+    return tuple(Door(name=name, open=True, detail="open") for name in names)
 
 
 def _kernel_log(view: View) -> KernelLog:

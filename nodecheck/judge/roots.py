@@ -29,6 +29,7 @@ _CARD_FACTS = (
     "health.",
     "topology.nvlink.",
     "topology.pairs.",
+    "topology.xgmi.",
     "topology.fabric.",
     "topology.nvswitch",
 )
@@ -37,7 +38,9 @@ _IDENTITY = (
     "cards.pci_id",
     "cards.architecture",
     "cards.compute_capability",
+    "cards.gfx",
     "cards.cores",
+    "cards.compute_units",
     "cards.memory.total",
     "cards.memory.bus_width",
     "cards.uniform",
@@ -51,6 +54,8 @@ _LINKS = (
     "topology.pairs.p2p",
 )
 
+_XGMI = ("topology.xgmi.hive", "topology.pairs.xgmi", "topology.pairs.p2p")
+
 _LOAD = ("measurements.",)
 _SPEED = (
     "measurements.hbm",
@@ -63,9 +68,25 @@ _GROUP = ("measurements.collectives", "measurements.nvls", "measurements.transpo
 _BETWEEN = ("measurements.pairs", "measurements.pairs_alike", "measurements.link_rate", *_GROUP)
 
 ROOTS: tuple[Root, ...] = (
+    Root(
+        "stack.driver.amdgpu",
+        causes=("cards.listed", "cards.usable", "cards.kfd", "cards.device_files", *_CUDA),
+        hides=(*_CARD_FACTS, *_LOAD, "stack.context"),
+    ),
     Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
     Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
-    Root("cards.vendor", causes=("stack.torch.gpu_build", *_CUDA), hides=_CARD_FACTS),
+    Root(
+        "cards.vendor",
+        causes=("cards.count", "cards.device_files", "stack.torch.gpu_build", *_CUDA),
+        hides=_CARD_FACTS,
+    ),
+    Root("cards.kfd", causes=("cards.listed", "cards.count", "cards.count.agreement", "stack.torch.devices")),
+    Root("cards.device_files", causes=("cards.usable", *_CUDA), hides=(*_LOAD, "stack.context")),
+    Root(
+        "cards.partition.compute",
+        causes=("cards.count", *_IDENTITY, "cards.identity", *_CUDA, *_XGMI, *_SPEED, *_BETWEEN),
+    ),
+    Root("cards.partition.memory", causes=("cards.memory.total", "cards.identity", *_SPEED, *_BETWEEN)),
     Root(
         "cards.count",
         causes=("cards.count.agreement", "cards.excluded", "stack.torch.devices"),
@@ -112,18 +133,27 @@ ROOTS: tuple[Root, ...] = (
     Root("stack.driver.fabric_manager", causes=("topology.fabric.state", *_CUDA)),
     Root("topology.fabric.state", causes=("topology.fabric.health", "topology.pairs.p2p", *_BETWEEN, *_CUDA)),
     Root("topology.nvlink.active_links", causes=(*_LINKS, *_BETWEEN)),
+    Root("health.xgmi_errors", causes=("health.ecc_uncorrected_volatile", *_BETWEEN)),
+    Root("topology.xgmi.links", causes=(*_XGMI, *_BETWEEN)),
+    Root("topology.xgmi.hive", causes=("topology.pairs.xgmi", "topology.pairs.p2p", *_BETWEEN)),
+    Root("topology.pairs.xgmi", causes=("topology.pairs.p2p", *_BETWEEN)),
     Root("topology.pairs.nvlink", causes=("topology.pairs.p2p", *_BETWEEN)),
     Root("topology.pairs.p2p", causes=_BETWEEN),
     Root(
         "stack.torch.present",
         causes=("stack.context",),
-        hides=("stack.torch.", "stack.nccl.", "stack.driver.runtime", "stack.context", *_LOAD),
+        hides=("stack.torch.", "stack.rocm.", "stack.nccl.", "stack.driver.runtime", "stack.context", *_LOAD),
     ),
-    Root("stack.torch.gpu_build", causes=("stack.torch.arch", "stack.torch.devices", "stack.context")),
+    Root(
+        "stack.torch.gpu_build",
+        causes=("stack.torch.arch", "stack.rocm.arch", "stack.torch.devices", "stack.context"),
+    ),
     Root("stack.cuda_init", causes=_CUDA),
     Root("stack.driver.runtime", causes=("stack.torch.devices", "stack.context")),
     Root("stack.torch.cuda_minimum", causes=("stack.torch.arch",)),
     Root("stack.torch.arch", causes=("stack.context",)),
+    Root("stack.rocm.minimum", causes=("stack.rocm.arch",)),
+    Root("stack.rocm.arch", causes=("stack.context",)),
     Root("stack.torch.devices", causes=("cards.count.agreement",)),
     Root("stack.context", hides=_LOAD),
     Root("measurements.performed", hides=_LOAD),

@@ -244,6 +244,7 @@ def card_rule(
     applies: Callable[[CardSpec], bool] | None = None,
     unit: str = "",
     not_supported: str = "",
+    instead: Callable[[Card, CardSpec], str] | None = None,
     of: Vendor | None = None,
     reads: str = "",
     door: str = "nvml",
@@ -255,9 +256,9 @@ def card_rule(
     into the fact's unit. The function's outcome is completed with the card, the observed value and its source,
     the expected value and the key's witness. An absent fact is `unknown` without asking the function; one that is
     `not_supported` is skipped instead where `not_supported` says why that is no loss, and so is one that only the
-    other vendor's cards have. The rule is skipped where the profile has no card or another vendor's than `of`, where
-    it does not say `expects`, and where it does not apply to the product. A rule without `path` is shown the card
-    and sees to absent facts itself.
+    other vendor's cards have, or for which `instead` says what else tells it. The rule is skipped where the profile
+    has no card or another vendor's than `of`, where it does not say `expects`, and where it does not apply to the
+    product. A rule without `path` is shown the card and sees to absent facts itself.
     """
 
     def register(look: Callable[[Look], Outcome]) -> Callable[[Look], Outcome]:
@@ -284,6 +285,8 @@ def card_rule(
                     return skipped(_OTHERS_ALONE[spec.vendor])
                 if not_supported and seen.value.why is Why.not_supported:
                     return skipped(not_supported)
+                if instead and (reason := instead(card, spec)):
+                    return skipped(reason)
                 return unknown(NODE, seen.value, **known)
             outcome = look(Look(seen.value, expected, card, spec, profile, node))
             if path:

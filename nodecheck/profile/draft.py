@@ -73,14 +73,18 @@ def _card(cards: tuple[Card, ...], node: Node, standing: str) -> list[str]:
     capability = same(lambda card: card.identity.compute_capability, "compute capability")
     architecture = same(lambda card: card.identity.architecture, "architecture")
     totals = _values(cards, lambda card: card.memory.total_bytes)
-    if cards[0].vendor != "nvidia":
-        raise ProfileError("No profile can be drafted: that is done for NVIDIA cards only, as yet.")
+    vendor = same(lambda card: card.vendor, "vendor")
+    amd = vendor == "amd"
+    arch = (
+        same(lambda card: card.identity.gfx, "target") if amd else f"sm_{(capability or '').replace('.', '')}"
+    )
     for value, words in (
         (names, "name"),
         (pci_ids, "PCI id"),
         (capability, "compute capability"),
         (architecture, "architecture"),
         (totals, "memory"),
+        (arch, "target"),
     ):
         if not value:
             raise ProfileError(f"No profile can be drafted: no card tells its {words}.")
@@ -91,13 +95,17 @@ def _card(cards: tuple[Card, ...], node: Node, standing: str) -> list[str]:
     widths = _values(cards, lambda card: card.pcie.max_width)
     lines = [
         "[card]",
-        'vendor = "nvidia"',
+        f"vendor = {_quoted(vendor or '')}",
         f"names = [{', '.join(map(_quoted, names))}]",
         f"pci_ids = [{', '.join(map(_quoted, pci_ids))}]",
         f"architecture = {_quoted(architecture or '')}",
         f"compute_capability = {_quoted(capability or '')}",
-        f"arch = {_quoted('sm_' + (capability or '').replace('.', ''))}",
-        *_optional("cores", same(lambda card: card.identity.cores, "cores")),
+        f"arch = {_quoted(arch or '')}",
+        *(
+            _optional("compute_units", same(lambda card: card.identity.compute_units, "compute units"))
+            if amd
+            else _optional("cores", same(lambda card: card.identity.cores, "cores"))
+        ),
         f"memory_mib = {memory_mib}",
         "# Drivers keep more or less for themselves: under 1 %, so that no smaller card passes for this one.",
         f"memory_tolerance_mib = {tolerance}",
@@ -116,7 +124,14 @@ def _card(cards: tuple[Card, ...], node: Node, standing: str) -> list[str]:
         ),
         *_optional("ecc", same(lambda card: card.health.ecc_enabled, "ECC mode")),
         f"row_remap = {_toml(any(not isinstance(c.health.row_remap_pending, Absent) for c in cards))}",
-        f"mig = {_toml(any(card.modes.mig_enabled is True for card in cards))}",
+        *(
+            [
+                *_optional("compute_partition", same(lambda card: card.modes.compute_partition, "partition")),
+                *_optional("memory_partition", same(lambda card: card.modes.memory_partition, "partition")),
+            ]
+            if amd
+            else [f"mig = {_toml(any(card.modes.mig_enabled is True for card in cards))}"]
+        ),
         *_optional("pcie_generation", same(lambda card: card.pcie.max_generation, "PCIe generation")),
     ]
     if widths:
@@ -130,6 +145,8 @@ def _links(cards: tuple[Card, ...], topology: Maybe[Topology], node: Node, stand
     pairs: tuple[Pair, ...] = ()
     if not isinstance(topology, Absent):
         pairs = or_none(topology.pairs) or ()
+    if cards[0].vendor == "amd":
+        return [*_xgmi(cards, pairs), *_witness(node, standing)]
     counts = [or_none(pair.nvlinks) for pair in pairs]
     every = bool(counts) and all(counts)
     some = any(counts)
@@ -168,6 +185,26 @@ def _links(cards: tuple[Card, ...], topology: Maybe[Topology], node: Node, stand
     return [*lines, *_witness(node, standing)]
 
 
+def _xgmi(cards: tuple[Card, ...], pairs: tuple[Pair, ...]) -> list[str]:
+    """How AMD's cards are joined: hives are of equal size, or nothing is said of them."""
+    joined = [pair for pair in pairs if pair.link_type == "xgmi"]
+    lines = ["[links]"]
+    if not pairs or any(isinstance(pair.link_type, Absent) for pair in pairs):
+        lines.append("# Not every pair of cards could be seen: check this line.")
+    if not joined:
+        reach = bool(pairs) and all(pair.accessible is True for pair in pairs)
+        return [*lines, 'interconnect = "pcie"', f"peer_to_peer = {_toml(reach)}"]
+    sizes = {1 + sum(card.key in (pair.a, pair.b) for pair in joined) for card in cards}
+    lines.append('interconnect = "xgmi"')
+    if len(sizes) == 1 and (size := sizes.pop()) < len(cards):
+        lines.append(f"hive_cards = {size}")
+    return [
+        *lines,
+        "# Whether each two cards of a hive have a link of their own.",
+        f"direct = {_toml(all(pair.hops == 1 for pair in joined))}",
+    ]
+
+
 def _host(cards: tuple[Card, ...], host: Host, node: Node, standing: str) -> list[str]:
     lines = ["[host]", "# Half of what this node gives: a much smaller machine around the same cards warns."]
     allowed = (or_none(host.cpu.affinity), or_none(host.cpu.quota_cpus))
@@ -192,7 +229,14 @@ def _host(cards: tuple[Card, ...], host: Host, node: Node, standing: str) -> lis
 def _stack(stack: Stack, node: Node, standing: str) -> list[str]:
     lines = ["[stack]"]
     driver = or_none(stack.driver.version)
-    if driver:
+    hip = None if isinstance(stack.torch, Absent) else or_none(stack.torch.hip)
+    if hip:
+        release = ".".join(hip.split(".")[:2])
+        lines += [
+            f"# The torch of this node is built for ROCm {_comment(release)}.",
+            f"rocm_min = {_quoted(release)}",
+        ]
+    elif driver:
         lines += [
             f"# This node has {_comment(driver)}; any driver of its branch, or a newer one, will do.",
             f"driver_min = {_quoted(driver.split('.')[0] + '.0')}",

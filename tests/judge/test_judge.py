@@ -16,7 +16,14 @@ from nodecheck.judge.rule import Outcome, fail, passed, rule, warn
 from nodecheck.profile import names
 from tests.healthy import VIEWS, View, change
 from tests.judge.cases import DENIED, HUNG, UNASKED, Case, faulty, found, healthy, profile
-from tests.judge.rules import test_cards, test_health, test_measurements, test_operators, test_topology
+from tests.judge.rules import (
+    test_amd,
+    test_cards,
+    test_health,
+    test_measurements,
+    test_operators,
+    test_topology,
+)
 
 ROOT = Path(__file__).parents[2]
 BUNDLES = [name for name in names() if not profile(name).abstract]
@@ -26,6 +33,7 @@ CASES = [
     *test_topology.CASES,
     *test_measurements.CASES,
     *test_operators.CASES,
+    *test_amd.CARDS,
 ]
 SUBJECTS = ("cards.", "health.", "topology.", "measurements.")
 

@@ -26,13 +26,17 @@ def test_a_draft_of_a_healthy_node_asks_what_the_bundle_has(name: str) -> None:
     profile = parse(draft(node, "mine", "report.json"), "mine.toml")
     assert profile.count == bundle.count
     assert profile.card and bundle.card and profile.links and bundle.links
-    for key in ("names", "architecture", "compute_capability", "arch", "memory_mib", "row_remap"):
+    kept = ("architecture", "compute_capability", "arch", "memory_mib", "row_remap", "compute_units")
+    for key in (*kept, "compute_partition", "memory_partition"):
         assert getattr(profile.card, key) == getattr(bundle.card, key), key
+    assert set(profile.card.names) <= set(bundle.card.names)
     assert set(profile.card.pci_ids) <= set(bundle.card.pci_ids)
     pair = bundle.links.interconnect == "nvlink_pairs" and bundle.count == 2
     assert profile.links.interconnect == ("nvlink" if pair else bundle.links.interconnect)
     assert profile.links.fabric == bundle.links.fabric
     assert profile.links.links_per_card == bundle.links.links_per_card
+    assert profile.links.direct == bundle.links.direct
+    assert (profile.links.hive_cards or profile.count) == (bundle.links.hive_cards or bundle.count)
     assert profile.links.peer_to_peer == bundle.links.peer_to_peer
     assert not profile.figures
     assert [f.id for f in judge(node, profile).findings if f.status in (Status.fail, Status.warn)] == []

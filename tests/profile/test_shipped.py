@@ -33,7 +33,14 @@ PROMISED = {
     "gb200": (4,),
     "l40s": (1, 2, 4, 8),
     "rtx4090": (1, 2, 4, 8),
+    "mi300x": (1, 2, 4, 8),
+    "mi325x": (1, 2, 4, 8),
+    "mi355x": (8,),
+    "mi300a": (4,),
+    "mi250x": (4, 8),
+    "mi210": (4, 8),
 }
+BOARDS = ("hgx", "ubb", "mesh", "bridged")
 BUNDLES = [name for name in names() if name != "cpu"]
 FILES = sorted(path.stem for path in (PROJECT / "profiles").glob("*.toml"))
 
@@ -67,10 +74,14 @@ def test_a_bundle_is_what_its_name_says(name: str) -> None:
     profile = load(name)
     card, _, count = name.rpartition("x")
     assert profile.count == int(count)
-    assert profile.extends in (card, f"{card}-hgx")
+    assert profile.extends in (card, *(f"{card}-{board}" for board in BOARDS))
     assert profile.card and profile.card == load(card, allow_abstract=True).card
     assert profile.links and (profile.links.interconnect == "none") == (profile.count == 1)
-    assert profile.host and profile.stack and profile.stack.driver_min and profile.stack.cuda_min
+    assert profile.host and profile.stack
+    if profile.vendor == "amd":
+        assert profile.stack.rocm_min and profile.card.compute_units and profile.card.arch.startswith("gfx")
+    else:
+        assert profile.stack.driver_min and profile.stack.cuda_min
 
 
 NEEDED = ("host.h2d", "host.d2h", "hbm.copy", "gemm.bfloat16")
@@ -134,6 +145,8 @@ def test_what_a_container_with_dockers_defaults_gives_is_enough_for_one_card() -
         ("b200x8", "all_reduce.busbw", "8GiB", 838),
         ("h100x8", "all_reduce.busbw", "8GiB", 478.9),
         ("a100x8", "all_reduce.busbw", "8GiB", 231.6),
+        ("mi300xx2", "all_reduce.busbw", "4GiB", 47.7),
+        ("mi300xx8", "all_reduce.busbw", "8GiB", 315.8),
     ],
 )
 def test_thresholds_depend_on_count_and_size(name: str, measure: str, size: str, typical: float) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nodecheck.facts import OWN_FAULT, Absent, Card, Maybe, Node, Stack, Topology, Why, known
+from nodecheck.facts import OWN_FAULT, Absent, Card, Maybe, Node, Stack, Topology, Why, known, or_none
+from nodecheck.facts.host import DeviceFile
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Look,
+    OnAmd,
     Outcome,
     card_rule,
     fail,
@@ -25,6 +27,14 @@ from nodecheck.judge.rule import (
 from nodecheck.profile import Profile
 
 PCI_VENDORS = {"nvidia": "10de:", "amd": "1002:"}
+GIVE_TO_CONTAINER = "--device=/dev/kfd --device=/dev/dri --group-add video --group-add render"
+"""What a container has to be started with to use AMD's cards."""
+_NODES = "/sys/class/kfd/kfd/topology/nodes/*"
+
+
+def own(node: Node, profile: Profile) -> tuple[Card, ...]:
+    """The cards of the profile's vendor; what is there of another is told by cards.vendor."""
+    return tuple(card for card in node.known_cards if profile.vendor in (None, card.vendor))
 
 
 @dataclass(frozen=True)
@@ -81,11 +91,18 @@ _STARTS = (
     meaning="Nothing on this node can use a GPU in this state, and nothing else about the cards can be seen.",
     next_step="Send this report to the provider and ask for another node.",
     repeat="nvidia-smi -L",
+    on_amd=OnAmd(
+        reads="KFD's topology and the PCI bus (/sys/class/kfd/kfd/topology/nodes, /sys/bus/pci/devices)",
+        door="kfd",
+        repeat=f"grep -H . {_NODES}/gpu_id; lspci -d 1002:",
+    ),
 )
 def listed(node: Node, profile: Profile) -> Iterator[Outcome]:
     cards = node.cards
     if profile.count == 0:
         yield _none_promised(cards)
+    elif profile.vendor == "amd":
+        yield _listed_of_amd(node, profile)
     elif isinstance(cards, Absent):
         yield _not_listed(cards, _on_bus(node, profile))
     elif cards:
@@ -93,6 +110,28 @@ def listed(node: Node, profile: Profile) -> Iterator[Outcome]:
     else:
         detail = f"The driver answers and lists no card; {_on_bus(node, profile)}."
         yield fail(detail, observed=0, cause=Cause.not_as_rented)
+
+
+def _listed_of_amd(node: Node, profile: Profile) -> Outcome:
+    cards, topology = node.cards, node.topology
+    if known(cards) and cards:
+        return passed(f"{len(cards)} can be seen.", observed=len(cards))
+    if isinstance(topology, Absent):
+        return unknown(NODE, topology)
+    on_bus = _on_bus(node, profile)
+    hidden, shown = or_none(topology.kfd_hidden) or 0, topology.kfd_count
+    if hidden:
+        return fail(
+            f"KFD has {hidden} cards and keeps all of them from this container; {on_bus}.",
+            observed=0,
+            cause=Cause.misconfigured,
+            owner=Owner.renter,
+            next_step=f"Start the container with its cards ({GIVE_TO_CONTAINER}).",
+        )
+    if isinstance(shown, Absent) and shown.why in (Why.not_asked, Why.timed_out):
+        return unknown(NODE, shown)
+    detail = f"There is no card of AMD's to be seen: KFD shows none; {on_bus}."
+    return fail(detail, observed=0, cause=Cause.not_as_rented)
 
 
 def _none_promised(cards: Maybe[tuple[Card, ...]]) -> Outcome:
@@ -164,6 +203,7 @@ def _pci_count(node: Node, profile: Profile) -> Maybe[int]:
     "applies.",
     next_step="Name the profile of the bundle that was rented; if it was this one, send the node back.",
     repeat="nvidia-smi -L || amd-smi list",
+    on_amd=OnAmd(door="kfd", repeat="lspci -nn | grep -E '10de:|1002:'"),
 )
 def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
     if profile.card is None:
@@ -173,14 +213,29 @@ def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
     elif not node.cards:
         yield skipped("There is no card to look at; see cards.listed.")
     else:
-        seen = ", ".join(sorted({card.vendor for card in node.cards}))
+        counted = Counter(card.vendor for card in node.cards)
+        seen = ", ".join(sorted(counted))
+        told = " and ".join(f"{number} of {name}" for name, number in sorted(counted.items()))
         judged = passed if seen == profile.card.vendor else fail
+        displays = _displays(node)
         yield judged(
-            f"The cards are of {seen}.",
+            f"The cards are of {seen}{displays}."
+            if judged is passed
+            else f"The node has {told}, and the profile {profile.name} is of {profile.card.vendor}{displays}.",
             observed=seen,
             expected=profile.card.vendor,
             expected_from=profile.card.stated_by("vendor").witness,
         )
+
+
+def _displays(node: Node) -> str:
+    """Graphics of a card maker's that no program computes on: those in a CPU, mostly."""
+    devices = None if isinstance(node.topology, Absent) else or_none(node.topology.pci_devices)
+    makers = tuple(PCI_VENDORS.values())
+    beside = [d.pci_id for d in devices or () if d.kind == "display" and d.pci_id.startswith(makers)]
+    return (
+        f"; beside them the machine's own graphics ({', '.join(beside)}), which are no card" if beside else ""
+    )
 
 
 @rule(
@@ -198,6 +253,11 @@ def vendor(node: Node, profile: Profile) -> Iterator[Outcome]:
     next_step="Send this report to the provider. If more cards are there than rented, name the profile "
     "that fits.",
     repeat="nvidia-smi -L | wc -l",
+    on_amd=OnAmd(
+        reads="the devices that KFD's topology shows, and cards on the PCI bus that it lacks",
+        door="kfd",
+        repeat=f"grep -Lx 0 {_NODES}/gpu_id | wc -l",
+    ),
 )
 def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     promised: dict[str, Any] = {"expected": profile.count, "expected_from": f"profile {profile.name}"}
@@ -207,7 +267,8 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     if isinstance(node.cards, Absent):
         yield unknown(NODE, node.cards, **promised)
         return
-    shown, listed = len(node.cards), _listed(node, node.cards)
+    cards = own(node, profile)
+    shown, listed = len(cards), _listed(node, cards, profile)
     if isinstance(listed, Absent) and shown <= profile.count:
         yield unknown(NODE, listed, **promised)
         return
@@ -219,7 +280,7 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     if seen == profile.count:
         yield passed(f"{seen} of {profile.count}.", observed=seen, **promised)
         return
-    detail = f"The driver lists {seen}, the profile has {profile.count}"
+    detail = f"The driver lists {seen}{_split(cards)}, the profile has {profile.count}"
     on_bus = _pci_count(node, profile)
     cause = Cause.not_as_rented
     if known(on_bus) and seen < profile.count <= on_bus:
@@ -228,8 +289,19 @@ def count(node: Node, profile: Profile) -> Iterator[Outcome]:
     yield fail(f"{detail}.", observed=seen, cause=cause, **promised)
 
 
-def _listed(node: Node, cards: tuple[Card, ...]) -> Maybe[int]:
+def _split(cards: tuple[Card, ...]) -> str:
+    """Of AMD's packages that are split into partitions: how many packages it really is."""
+    modes = {mode for card in cards if known(mode := card.modes.compute_partition) and mode != "SPX"}
+    packages = {package for card in cards if known(package := card.package)}
+    if not modes or len(packages) in (0, len(cards)):
+        return ""
+    return f" devices, which are {len(packages)} packages split into partitions ({', '.join(sorted(modes))})"
+
+
+def _listed(node: Node, cards: tuple[Card, ...], profile: Profile) -> Maybe[int]:
     """How many cards the driver lists: what is read of them may be less, out of an output that was cut short."""
+    if profile.vendor == "amd":
+        return len(cards)
     counted = node.topology if isinstance(node.topology, Absent) else node.topology.nvml_count
     if isinstance(counted, Absent):
         return counted if counted.why is Why.failed else len(cards)
@@ -255,6 +327,13 @@ def _listed(node: Node, cards: tuple[Card, ...]) -> Maybe[int]:
     next_step="Look for Xid 79 and 'fallen off the bus' in the kernel log, and have the provider reset or "
     "replace the card.",
     repeat="nvidia-smi -L; grep -l 0x10de /sys/bus/pci/devices/*/vendor; ls /dev/nvidia[0-9]*",
+    on_amd=OnAmd(
+        reads="devices of KFD's topology, packages on the PCI bus and those that amdgpu drives, render nodes, amd-smi, "
+        "ROCm's binding, torch",
+        next_step="Look in the kernel log for what amdgpu says of the card (kernel_log.amdgpu), and have the provider "
+        "reset or replace it.",
+        repeat=f"grep -Lx 0 {_NODES}/gpu_id; ls /sys/bus/pci/drivers/amdgpu /dev/dri; amd-smi list",
+    ),
 )
 def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
     if profile.count == 0:
@@ -264,7 +343,10 @@ def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield unknown(NODE, node.cards)
         return
     topology, stack = node.topology, node.stack
-    listed = _listed(node, node.cards)
+    if profile.vendor == "amd":
+        yield _agreement_of_amd(node, profile)
+        return
+    listed = _listed(node, node.cards, profile)
     if isinstance(listed, Absent):
         yield unknown(NODE, listed)
         return
@@ -302,6 +384,55 @@ def agreement(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield passed(f"{told}.", observed=told)
 
 
+def _agreement_of_amd(node: Node, profile: Profile) -> Outcome:
+    """KFD's count beside all others. Where packages are split, the bus and some tools count packages."""
+    cards, topology = own(node, profile), node.topology
+    if isinstance(topology, Absent):
+        return unknown(NODE, topology)
+    listed = topology.kfd_count
+    if isinstance(listed, Absent):
+        return unknown(NODE, listed, door="kfd")
+    packages = len({card.package for card in cards if known(card.package)}) if _split(cards) else listed
+    counts: dict[str, Maybe[int]] = {
+        "KFD": listed,
+        "PCI bus": _pci_count(node, profile),
+        "amdgpu": _length(topology, lambda t: t.driver_cards),
+        "render nodes": _length(topology, lambda t: t.device_files),
+        "amd-smi": topology.amd_smi_count,
+        "ROCm's binding": topology.amdsmi_count,
+        "torch": _torch_count(node.stack),
+    }
+    seen = {name: number for name, number in counts.items() if known(number)}
+    told = ", ".join(f"{name} {counts[name]}" if name in seen else f"{name} not seen" for name in counts)
+    words: dict[str, Any] = {"observed": told}
+    if len(seen) == 1:
+        return Outcome(Status.unknown, detail=f"Nothing to compare KFD's count with: {told}.", **words)
+    below = max(seen.get("PCI bus", 0), seen.get("amdgpu", 0))
+    if below > packages and listed < profile.count:
+        return fail(f"A card is lost to the driver, or hidden: {told}.", **words)
+    if seen.get("torch", listed) < listed and not _hidden(node.stack):
+        return fail(
+            f"torch sees fewer cards than the driver: {told}.",
+            cause=Cause.misconfigured,
+            owner=Owner.renter,
+            next_step="See stack.torch.devices and stack.context for the reason. Where a package `amdsmi` of the "
+            "Python index is installed beside torch, remove it: with a second libamd_smi torch counts no card.",
+            **words,
+        )
+    tools = [
+        name for name in ("amd-smi", "ROCm's binding") if seen.get(name, listed) not in (listed, packages)
+    ]
+    if tools:
+        said = f"KFD and {' and '.join(tools)} count differently, and which is right is not known: {told}."
+        return Outcome(Status.unknown, detail=said, door="amd_smi", **words)
+    if below > packages and known(node.host) and node.host.container == "none" and not topology.kfd_hidden:
+        return warn(
+            f"The bundle is whole, and a card more is on this machine that KFD does not show: {told}.",
+            **words,
+        )
+    return passed(f"{'The bundle is part of a larger board: ' if below > packages else ''}{told}.", **words)
+
+
 def _length(topology: Maybe[Topology], field: Callable[[Topology], Maybe[tuple[Any, ...]]]) -> Maybe[int]:
     if isinstance(topology, Absent):
         return topology
@@ -333,6 +464,11 @@ def _torch_count(stack: Maybe[Stack]) -> Maybe[int]:
     next_step="Ask the provider to reset or replace the card, or, where access is refused, to give this "
     "container its device file.",
     repeat="nvidia-smi -q",
+    on_amd=OnAmd(
+        reads="whether KFD has a device for the card, and this user may open /dev/kfd and its render node",
+        door="kfd",
+        repeat="ls -l /dev/kfd /dev/dri/renderD*; id; rocminfo | grep gfx",
+    ),
 )
 def usable(look: Look) -> Outcome:
     card = look.card
@@ -344,6 +480,8 @@ def usable(look: Look) -> Outcome:
         return passed("", observed=True, **words)
     # A card that is not handed out answers nothing, and its facts say why.
     why = seen.value if isinstance(seen.value, Absent) else card.uuid
+    if card.vendor == "amd" and seen.value is False:
+        return fail("amdgpu has not brought up this card: KFD has no device for it.", observed=False, **words)
     if isinstance(why, Absent) and why.why is not Why.not_asked:
         said, cause = _NOT_HANDED_OUT.get(why.why, ("The driver does not hand out this card", Cause.faulty))
         return fail(f"{said} ({why}).", cause=cause, observed=str(why), **words)
@@ -359,6 +497,105 @@ _NOT_HANDED_OUT = {
 
 
 @rule(
+    "cards.kfd",
+    "KFD gives this container its cards",
+    reads=f"nodes of KFD's topology that are there and may not be read ({_NODES}/gpu_id)",
+    door="kfd",
+    passes="none is kept back, or the bundle is whole without those that are: how many of how many is stated",
+    fails="some are kept from this container, and the bundle is short of cards",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="The machine has more cards than this container was given: programs in it see too few.",
+    next_step=f"Start the container with all of its cards ({GIVE_TO_CONTAINER}), or ask the provider to give it them.",
+    repeat=f"cat {_NODES}/gpu_id",
+)
+def kfd(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if profile.vendor != "amd":
+        yield skipped(f"The profile {profile.name} has no cards of AMD's.")
+        return
+    if isinstance(node.topology, Absent):
+        yield unknown(NODE, node.topology)
+        return
+    shown, hidden = node.topology.kfd_count, node.topology.kfd_hidden
+    for absent in (shown, hidden):
+        if isinstance(absent, Absent):
+            yield unknown(NODE, absent)
+            return
+    assert known(shown) and known(hidden)  # noqa: S101
+    told = f"{shown} of {shown + hidden} can be seen from here."
+    short = hidden and shown < profile.count
+    promised = f"profile {profile.name}"
+    yield (fail if short else passed)(told, observed=shown, expected=profile.count, expected_from=promised)
+
+
+@rule(
+    "cards.device_files",
+    "This user may open the cards' device files",
+    reads="/dev/kfd and the render nodes in /dev/dri: mode, group, and whether this user may open them",
+    door="render",
+    passes="/dev/kfd and every render node may be opened for reading and writing",
+    fails="one is missing, or may not be opened",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Every program that uses the cards opens these files first, and ends with `Unable to open /dev/kfd`, or "
+    "sees no card.",
+    next_step=f"Start the container with {GIVE_TO_CONTAINER}.",
+    repeat="ls -ln /dev/kfd /dev/dri/renderD*; id",
+)
+def device_files(node: Node, profile: Profile) -> Iterator[Outcome]:
+    if profile.vendor != "amd":
+        yield skipped(f"The profile {profile.name} has no cards of AMD's.")
+        return
+    if isinstance(node.host, Absent):
+        yield unknown(NODE, node.host)
+        return
+    seen = observe(node, "host.device_files", "linux")
+    files = node.host.device_files
+    if isinstance(files, Absent):
+        if files.why is Why.not_present:
+            yield fail(
+                f"There is no /dev/kfd ({files.detail}).", observed="no /dev/kfd", observed_from=seen.source
+            )
+        else:
+            yield unknown(NODE, files, observed_from=seen.source)
+        return
+    unseen = next((file.allowed for file in files if isinstance(file.allowed, Absent)), None)
+    shut = [file for file in files if file.allowed is False]
+    observed = ", ".join(file.path for file in shut) or "all open"
+    words: dict[str, Any] = {"observed_from": seen.source, "observed": observed}
+    if shut:
+        yield _shut(shut, node, words)
+    elif len(files) < 2:
+        yield fail("There is no render node in /dev/dri.", **words | {"observed": "no render node"})
+    elif unseen is not None:
+        yield unknown(NODE, unseen, observed_from=seen.source)
+    else:
+        yield passed(f"/dev/kfd and {len(files) - 1} render nodes may be opened.", **words)
+
+
+def _shut(shut: list[DeviceFile], node: Node, words: dict[str, Any]) -> Outcome:
+    """Whose group is missing, and the command that mends it; without one it is the container's list of devices."""
+    told = f"May not be opened by this user: {words['observed']}"
+    groups = {file.group: file.group_id for file in shut if file.member is False and known(file.group)}
+    if not groups:
+        return fail(
+            f"{told}, although its group is not what stands against it.",
+            next_step=f"The container's list of devices lacks them: start it with {GIVE_TO_CONTAINER}.",
+            **words,
+        )
+    names = ", ".join(sorted(str(name) for name in groups))
+    add = " ".join(f"--group-add {number}" for number in groups.values() if known(number))
+    inside = known(node.host) and node.host.container not in ("none",)
+    return fail(
+        f"{told}, who is not in the group {names}.",
+        next_step=f"Start the container with {add} (the group's number on the machine)."
+        if inside
+        else f"`sudo usermod -aG {names.replace(', ', ',')} $USER`, then log in anew.",
+        **words,
+    )
+
+
+@rule(
     "cards.duplicate",
     "No card is listed twice",
     reads="UUID and PCI address of every card (nvmlDeviceGetUUID, nvmlDeviceGetPciInfo_v3)",
@@ -370,6 +607,11 @@ _NOT_HANDED_OUT = {
     meaning="What is listed as two cards is one: they share memory, compute and links.",
     next_step="Send this report to the provider: fewer cards are there than were rented.",
     repeat=smi("uuid"),
+    on_amd=OnAmd(
+        reads="UUID (KFD's unique_id) and PCI address of every card; partitions of a package share the UUID",
+        door="kfd",
+        repeat=f"grep -HE 'unique_id|location_id|domain' {_NODES}/properties",
+    ),
 )
 def duplicate(node: Node, profile: Profile) -> Iterator[Outcome]:
     if isinstance(node.cards, Absent):
@@ -384,6 +626,8 @@ def duplicate(node: Node, profile: Profile) -> Iterator[Outcome]:
     names: list[str] = []
     for value in (v for card in node.cards for v in (card.uuid, card.pci_address)):
         if isinstance(value, Absent):
+            if profile.vendor == "amd" and value.why is Why.not_supported:
+                continue  # partitions, and some virtual functions, have none of their own
             yield unknown(NODE, value)
             return
         names.append(value)
@@ -396,6 +640,8 @@ def duplicate(node: Node, profile: Profile) -> Iterator[Outcome]:
 
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 """Variables that hide cards from a program when it starts."""
+_FIRST = "ROCR_VISIBLE_DEVICES"
+"""On AMD's cards this one counts first, and the others number what it leaves."""
 
 
 def _environment(stack: Maybe[Stack]) -> Maybe[dict[str, str]]:
@@ -424,6 +670,16 @@ def left_visible(value: str, present: int) -> int:
     return min(count, present)
 
 
+def _left(hiding: dict[str, str], present: int, profile: Profile) -> int:
+    """How many cards all the variables together leave visible."""
+    if profile.vendor == "amd" and _FIRST in hiding:
+        present = left_visible(hiding[_FIRST], present)
+        hiding = {name: value for name, value in hiding.items() if name != _FIRST}
+    elif not hiding:
+        return profile.count
+    return min((left_visible(value, present) for value in hiding.values()), default=present)
+
+
 @rule(
     "cards.hidden_by_environment",
     "No variable hides a card",
@@ -449,7 +705,7 @@ def hidden_by_environment(node: Node, profile: Profile) -> Iterator[Outcome]:
     hiding = _hidden(node.stack)
     told = ", ".join(f"{name}={value}" for name, value in hiding.items()) or "none set"
     present = len(node.known_cards) or profile.count
-    left = min((left_visible(value, present) for value in hiding.values()), default=profile.count)
+    left = _left(hiding, present, profile)
     at_start = environment.get("NVIDIA_VISIBLE_DEVICES", "all")
     if left < min(present, profile.count):
         yield warn(f"{told}: {left} of {profile.count} cards stay visible.", observed=told)
@@ -479,8 +735,8 @@ def hidden_by_environment(node: Node, profile: Profile) -> Iterator[Outcome]:
     repeat="nvidia-smi -B",
 )
 def excluded(node: Node, profile: Profile) -> Iterator[Outcome]:
-    if profile.count == 0:
-        yield skipped(f"The profile {profile.name} has no cards.")
+    if profile.vendor != "nvidia":
+        yield skipped(f"The profile {profile.name} has no cards of NVIDIA's.")
     elif isinstance(node.topology, Absent):
         yield unknown(NODE, node.topology)
     elif isinstance(node.topology.excluded, Absent):

@@ -10,7 +10,9 @@ from nodecheck.facts.card import BUSY_BYTES, BUSY_PERCENT
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Look,
+    OnAmd,
     Outcome,
+    amd_smi,
     card_rule,
     fail,
     passed,
@@ -49,6 +51,10 @@ HOT_MARGIN_CELSIUS = 3
     next_step="If the process is yours, end it and run nodecheck again. If it is not, the card is shared "
     "with somebody: tell the provider.",
     repeat="nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name,used_memory --format=csv",
+    on_amd=OnAmd(
+        reads="processes that hold memory of the card, by KFD (/sys/class/kfd/kfd/proc), amd-smi or ROCm's binding",
+        repeat=amd_smi("process"),
+    ),
 )
 def processes(look: Look) -> Outcome:
     computing = [p for p in look.value if p.kind != "graphics"]
@@ -89,6 +95,11 @@ def _process(pid: int, name: Maybe[str], used_bytes: Maybe[int]) -> str:
     next_step="End your own jobs and run nodecheck again. If the memory stays in use with none of your "
     "processes there, ask the provider to reset the card.",
     repeat=smi("memory.used", "memory.total"),
+    on_amd=OnAmd(
+        next_step="End your own jobs and run nodecheck again. If the memory stays in use with none of your "
+        "processes there, ask the provider to reset the card (some 300 MiB are the driver's own).",
+        repeat="cat /sys/class/drm/card*/device/mem_info_vram_used",
+    ),
 )
 def memory_in_use(look: Look) -> Outcome:
     used = f"{look.value / MIB:,.0f} MiB in use before the run"
@@ -118,6 +129,7 @@ def memory_in_use(look: Look) -> Outcome:
     next_step="Look in your other containers on this node. If nothing of yours is there, send this report "
     "to the provider: the card is not yours alone.",
     repeat=smi("memory.used") + "; nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv",
+    on_amd=OnAmd(repeat="cat /sys/class/drm/card*/device/mem_info_vram_used; ls /sys/class/kfd/kfd/proc"),
 )
 def memory_unexplained(look: Look) -> Outcome:
     if look.value <= BUSY_BYTES:
@@ -174,6 +186,7 @@ def memory_reserved(look: Look) -> Outcome:
     next_step="Find the program (cards.processes) and end it, or wait. If nothing of yours runs, tell the "
     "provider.",
     repeat=smi("utilization.gpu", "memory.used"),
+    on_amd=OnAmd(repeat="cat /sys/class/drm/card*/device/gpu_busy_percent"),
 )
 def idle(look: Look) -> Outcome:
     busy = f"Busy for {look.value} % of the last sample"
@@ -204,6 +217,11 @@ def idle(look: Look) -> Outcome:
     meaning="A capped card is slower under load than the product, the more so the longer the load.",
     next_step="Ask the provider to set the power limit to the product's (`nvidia-smi -pl`, as root).",
     repeat=smi("enforced.power.limit", "power.limit", "power.default_limit", "power.max_limit"),
+    on_amd=OnAmd(
+        next_step="Ask the provider to set the power limit to the product's (`amd-smi set --power-cap WATTS`, as "
+        "root).",
+        repeat=amd_smi("static", "limit"),
+    ),
 )
 def power_limit(look: Look) -> Outcome:
     full, limit = look.expected, look.value
@@ -230,9 +248,13 @@ def power_limit(look: Look) -> Outcome:
     meaning="A card whose clocks are capped in its VBIOS or driver computes more slowly than the product.",
     next_step="Ask the provider whether the card's clocks are limited, and why.",
     repeat=smi("clocks.max.sm", "clocks.max.memory"),
+    on_amd=OnAmd(
+        reads="highest clock of compute units and memory (pp_dpm_sclk, pp_dpm_mclk, or KFD's max_engine_clk_fcompute)",
+        repeat="cat /sys/class/drm/card*/device/pp_dpm_sclk",
+    ),
 )
 def clocks_max(look: Look) -> Outcome:
-    pairs = [("SM", look.value, look.expected)]
+    pairs = [("SM" if look.card.vendor == "nvidia" else "compute", look.value, look.expected)]
     memory, promised = look.card.clocks.max_memory_mhz, look.spec.max_memory_clock_mhz
     if promised is not None and known(memory):
         pairs.append(("memory", memory, promised))
@@ -291,6 +313,19 @@ _REASONS: dict[str, tuple[Status, str]] = {
     "hw_slowdown": (Status.fail, "a hardware slowdown"),
     "hw_thermal_slowdown": (Status.fail, "heat (the hardware slows the card)"),
     "hw_power_brake_slowdown": (Status.fail, "the server's power brake"),
+    # AMD's, as amd-smi and as ROCm's binding call them.
+    **dict.fromkeys(("ppt", "ppt_pwr"), (Status.passed, "the power limit, as under full load")),
+    "low_utilization": (Status.passed, "idle"),
+    **dict.fromkeys(
+        tuple(
+            f"gfx_clk_below_host_limit{part}" for part in ("", "_pwr", "_thm", "_total", "_power", "_thermal")
+        ),
+        (Status.passed, "a limit told by another of these"),
+    ),
+    **dict.fromkeys(("socket_thermal", "socket_thrm"), (Status.warn, "heat of the package")),
+    **dict.fromkeys(("hbm_thermal", "hbm_thrm"), (Status.warn, "heat of its memory")),
+    **dict.fromkeys(("vr_thermal", "vr_thrm"), (Status.warn, "heat of its voltage regulators")),
+    **dict.fromkeys(("prochot", "prochot_thrm"), (Status.fail, "the server's signal to slow down (PROCHOT)")),
 }
 
 
@@ -308,6 +343,7 @@ _REASONS: dict[str, tuple[Status, str]] = {
     next_step="Send this report to the provider: fans, heat sinks, power supplies and their cables want a "
     "look.",
     repeat=smi("clocks_event_reasons.active", "temperature.gpu", "power.draw"),
+    on_amd=OnAmd(repeat=amd_smi("metric", "throttle", "temperature", "power")),
 )
 def clocks_event_reasons(look: Look) -> Outcome:
     strange = [reason for reason in look.value if reason not in _REASONS]
@@ -379,6 +415,11 @@ def clocks_violations(look: Look) -> Outcome:
     next_step="If the card was just at work, wait some minutes and look again. Otherwise tell the provider "
     "that it is not cooled.",
     repeat=smi("temperature.gpu", "temperature.memory", "temperature.gpu.tlimit"),
+    on_amd=OnAmd(
+        reads="temperature of the hottest spot and of memory, and the card's own limit (hwmon temp2, temp3, "
+        "temp2_crit)",
+        repeat=amd_smi("metric", "temperature"),
+    ),
 )
 def temperature(look: Look) -> Outcome:
     now, heat = look.value, look.card.temperature
@@ -486,7 +527,9 @@ def persistence(look: Look) -> Outcome:
     "cards.virtualization",
     "The card is a whole card",
     path="modes.virtualization",
-    passes="bare metal or pass-through: the whole card belongs to this machine",
+    passes="bare metal or pass-through: the whole card belongs to this machine; of AMD's also its virtual function, "
+    "which "
+    "is how clouds rent it, and of which cards.compute_units and cards.memory.total say whether it is all of the card",
     fails="the card is a virtual one, or serves virtual ones to guests",
     cause=Cause.not_as_rented,
     owner=Owner.provider,
@@ -495,11 +538,18 @@ def persistence(look: Look) -> Outcome:
     "profiling are limited.",
     next_step="Ask the provider for a card of its own (pass-through), if that is what was rented.",
     repeat="nvidia-smi -q | grep -A2 'Virtualization Mode'",
+    on_amd=OnAmd(
+        repeat="lspci -nn -d 1002:", next_step="Ask the provider for whole cards, if that is what was rented."
+    ),
 )
 def virtualization(look: Look) -> Outcome:
     if look.value in ("none", "passthrough"):
         return passed(
             "Bare metal." if look.value == "none" else "Passed through to this virtual machine, whole."
+        )
+    if look.value == "virtual_function":
+        return passed(
+            "A virtual function: the whole card's compute units and memory, without its settings and sensors."
         )
     if look.value in ("vgpu", "host_vgpu", "host_vsga"):
         what = "a share of a card (vGPU)" if look.value == "vgpu" else "serving virtual cards to guests"
@@ -542,6 +592,77 @@ def confidential_computing(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield passed("Off.", observed=False)
 
 
+# AMD's settings
+
+
+def _partition_rule(kind: str, title: str, whole: str, meaning: str) -> None:
+    @card_rule(
+        f"cards.partition.{kind}",
+        title,
+        path=f"modes.{kind}_partition",
+        expects=f"{kind}_partition",
+        of="amd",
+        passes="it is the mode that the bundle is sold in",
+        fails="it is another, left on by somebody",
+        cause=Cause.misconfigured,
+        owner=Owner.provider,
+        vital=True,
+        door="kfd",
+        meaning=meaning,
+        next_step=f"Ask the provider to set it back (`amd-smi set --{kind}-partition {whole}`, as root, with no "
+        "program on "
+        "the card).",
+        repeat=f"cat /sys/class/drm/card*/device/current_{kind}_partition",
+    )
+    def judged(look: Look) -> Outcome:
+        if look.value == look.expected:
+            return passed("")
+        package = look.card.package
+        of = f" of the package {package}" if known(package) and kind == "compute" else ""
+        return fail(f"The mode{of} is {look.value}, not {look.expected}.")
+
+
+_partition_rule(
+    "compute",
+    "The package is not split into devices other than rented",
+    "SPX",
+    "In DPX, QPX or CPX mode each package shows as two, four or eight small devices: what looks like 64 cards is "
+    "eight, and "
+    "a program that takes one device gets an eighth of a card.",
+)
+_partition_rule(
+    "memory",
+    "The card's memory is not split other than rented",
+    "NPS1",
+    "In NPS2 or NPS4 mode the memory is divided among parts of the package: one allocation cannot have all of it, and "
+    "copies go at another speed than the figures.",
+)
+
+_FREE_LEVELS = ("auto", "high", "perf_determinism", "determinism", "stable_peak", "profile_peak")
+
+
+@card_rule(
+    "cards.clocks.performance_level",
+    "Nobody holds the clocks down by hand",
+    path="clocks.performance_level",
+    of="amd",
+    passes="the level is `auto`, `high` or deterministic",
+    warns="it is `low`, `manual` or another that is made for measurements of drivers",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="The card keeps to the clocks that somebody has set, whatever the load.",
+    next_step="Have it set back (`amd-smi set --perf-level auto`, as root).",
+    repeat="cat /sys/class/drm/card*/device/power_dpm_force_performance_level",
+)
+def performance_level(look: Look) -> Outcome:
+    level = look.value.lower()
+    return (
+        passed(f"{level}.")
+        if level in _FREE_LEVELS
+        else warn(f"The clocks are set by hand: {level}.", expected="auto")
+    )
+
+
 # The host link
 
 
@@ -560,6 +681,7 @@ def confidential_computing(node: Node, profile: Profile) -> Iterator[Outcome]:
     "cable.",
     next_step="Send this report to the provider: the card or its riser wants to be seated anew.",
     repeat=smi("pcie.link.width.current", "pcie.link.width.max"),
+    on_amd=OnAmd(repeat="grep -H . /sys/bus/pci/devices/*/current_link_width"),
 )
 def pcie_width(look: Look) -> Outcome:
     if look.value <= 0:
@@ -586,6 +708,10 @@ def pcie_width(look: Look) -> Outcome:
     meaning="One generation less is half the bandwidth between host and card.",
     next_step="Ask the provider for a server whose slots run the card at its own generation.",
     repeat=smi("pcie.link.gen.max", "pcie.link.gen.gpumax", "pcie.link.gen.current"),
+    on_amd=OnAmd(
+        reads="link speed that card and slot reach together, and now (max_link_speed, current_link_speed)",
+        repeat="grep -H . /sys/bus/pci/devices/*/max_link_speed",
+    ),
 )
 def pcie_generation(look: Look) -> Outcome:
     pcie, full = look.card.pcie, look.expected
@@ -617,6 +743,7 @@ def pcie_generation(look: Look) -> Outcome:
     meaning="The link corrupts packets and sends them again: a slot, riser or cable with bad contact.",
     next_step="Read the counter again under load. If it grows by more than some a minute, tell the provider.",
     repeat=smi("pcie.link.gen.current", "pcie.link.width.current") + "; nvidia-smi -q | grep -i replay",
+    on_amd=OnAmd(repeat="cat /sys/class/drm/card*/device/pcie_replay_count"),
 )
 def pcie_replays(look: Look) -> Outcome:
     host = look.node.host
@@ -636,3 +763,41 @@ def pcie_replays(look: Look) -> Outcome:
             expected_from="DCGM, health watch of PCIe",
         )
     return passed(f"{look.value} in {uptime / 3600:.1f} h since boot.")
+
+
+_MANY_LINK_EVENTS = 100
+
+
+@card_rule(
+    "cards.pcie.link_events",
+    "The PCIe link seldom has to recover",
+    of="amd",
+    path="pcie.recoveries",
+    not_supported="The driver does not count them for this card.",
+    reads="times the link went to recovery, refused packets both ways and overruns of the replay counter (amd-smi "
+    "metric)",
+    passes=f"at most {_MANY_LINK_EVENTS} of each since the driver was loaded; the numbers are stated",
+    warns="more of one of them",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The link breaks off and begins anew, or packets are refused: a slot, riser or cable with bad contact.",
+    next_step="Read the counters again under load. If they grow, tell the provider.",
+    repeat=amd_smi("metric", "pcie"),
+)
+def pcie_link_events(look: Look) -> Outcome:
+    pcie = look.card.pcie
+    counts = {
+        "recoveries": pcie.recoveries,
+        "packets refused by the card": pcie.naks_sent,
+        "packets of the card refused": pcie.naks_received,
+        "overruns of the replay counter": pcie.rollovers,
+    }
+    seen = {name: number for name, number in counts.items() if known(number)}
+    told = ", ".join(f"{number} {name}" for name, number in seen.items())
+    words: dict[str, Any] = {
+        "observed": told,
+        "expected": f"at most {_MANY_LINK_EVENTS} of each",
+        "expected_from": "ROCm/cvs@dddd914, health checks",
+    }
+    most = max(seen.values())
+    return (warn if most > _MANY_LINK_EVENTS else passed)(f"{told}.", **words)

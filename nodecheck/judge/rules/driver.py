@@ -9,7 +9,7 @@ from nodecheck.facts import Absent, Node, Why, known, or_none
 from nodecheck.facts.stack import ContextTest, CudaError
 from nodecheck.judge import software
 from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
-from nodecheck.judge.rule import Outcome, fail, observe, of_card, passed, skipped, unknown, warn
+from nodecheck.judge.rule import OnAmd, Outcome, fail, observe, of_card, passed, skipped, unknown, warn
 from nodecheck.judge.rules.stack import Look, listed, none, numbers, stack_rule, torch_of
 
 _CARD_STEPS = ("init", "context", "kernel", "done")
@@ -19,7 +19,7 @@ _CARD_STEPS = ("init", "context", "kernel", "done")
 @stack_rule(
     "stack.driver.minimum",
     "The driver is new enough for the cards",
-    nvidia=True,
+    of="nvidia",
     reads="the kernel driver's version",
     door="driver_proc",
     passes="it is at least the oldest driver that serves the profile's cards",
@@ -54,7 +54,7 @@ def driver_minimum(look: Look) -> Iterator[Outcome]:
 @stack_rule(
     "stack.driver.library_match",
     "Driver and libraries belong together",
-    nvidia=True,
+    of="nvidia",
     reads="the kernel driver's version and that of libnvidia-ml; libcuda's versions within reach are stated",
     door="nvml",
     passes="the two are of one version",
@@ -97,7 +97,7 @@ def library_match(look: Look) -> Iterator[Outcome]:
 @stack_rule(
     "stack.driver.fabric_manager",
     "The fabric manager is of the driver's version",
-    nvidia=True,
+    of="nvidia",
     reads="the version of nv-fabricmanager where it is installed here, and the driver's",
     door="host",
     passes="the versions are equal, or every card works although another version is installed",
@@ -143,7 +143,7 @@ def fabric_manager(look: Look) -> Iterator[Outcome]:
 @stack_rule(
     "stack.driver.runtime",
     "The driver serves the CUDA that torch was built with",
-    nvidia=True,
+    of="nvidia",
     reads="torch's CUDA version and the driver's (libcuda's, where a forward-compatibility package is loaded)",
     door="torch",
     passes="the driver's CUDA is as new, or of the same major version (minor-version compatibility)",
@@ -204,9 +204,56 @@ def driver_runtime(look: Look) -> Iterator[Outcome]:
 
 
 @stack_rule(
+    "stack.driver.amdgpu",
+    "The driver of AMD's cards is loaded",
+    of="amd",
+    reads="the kernel module amdgpu (/sys/module/amdgpu), and AMD's cards on the PCI bus",
+    door="kfd",
+    passes="it is loaded; its version, that of its package and ROCm's, which are three different ones, are stated",
+    fails="it is not loaded, and the PCI bus shows cards of AMD's",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="No program can use any card until it is loaded.",
+    next_step="Ask the provider to load the driver (`modprobe amdgpu`, as root), and to find out in the kernel log "
+    "why it was "
+    "not: AMD's guide has it kept from loading at boot.",
+    repeat="cat /sys/module/amdgpu/version; lsmod | grep amdgpu; lspci -nnk -d 1002:",
+)
+def amdgpu(look: Look) -> Iterator[Outcome]:
+    driver = look.stack.driver
+    loaded = look.see("driver.in_tree", "linux")
+    topology = look.node.topology
+    devices = topology if isinstance(topology, Absent) else topology.pci_devices
+    on_bus = (
+        0
+        if isinstance(devices, Absent)
+        else sum(d.kind == "card" and d.pci_id.startswith("1002:") for d in devices)
+    )
+    words: dict[str, Any] = {"observed_from": loaded.source}
+    if isinstance(loaded.value, Absent):
+        if loaded.value.why is Why.not_present and on_bus:
+            said = f"The kernel module amdgpu is not loaded, and the PCI bus shows {on_bus} cards of AMD's."
+            yield fail(said, observed="not loaded", **words)
+        else:
+            yield unknown(NODE, loaded.value, **words)
+        return
+    told = [
+        f"{name} {version}"
+        for name, version in (
+            ("module", driver.version),
+            ("package", driver.package_version),
+            ("ROCm", driver.rocm_version),
+        )
+        if known(version)
+    ]
+    kind = "The kernel's own amdgpu is loaded" if loaded.value else "amdgpu is loaded"
+    yield passed(f"{kind}{': ' if told else ''}{', '.join(told)}.", observed="loaded", **words)
+
+
+@stack_rule(
     "stack.cuda_init",
     "CUDA starts",
-    nvidia=True,
+    of="nvidia",
     reads="cuInit(0) of libcuda.so.1",
     door="libcuda",
     passes="it returns success",
@@ -310,6 +357,12 @@ def _foreign_libcuda(look: Look) -> str | None:
     meaning="Your programs cannot use this card.",
     next_step="Look for an Xid of the card in the kernel log, and ask the provider to reset or replace it.",
     repeat="CUDA_VISIBLE_DEVICES=GPU-… python3 -c 'import torch; print(torch.arange(2**20, device=\"cuda\").sum())'",
+    on_amd=OnAmd(
+        next_step="Look in the kernel log for what amdgpu says of the card (kernel_log.amdgpu), and ask the "
+        "provider to reset or replace it.",
+        repeat="ROCR_VISIBLE_DEVICES=GPU-… python3 -c 'import torch; print(torch.arange(2**20, "
+        'device="cuda").sum())\'',
+    ),
 )
 def context(look: Look) -> Iterator[Outcome]:
     tests = look.stack.contexts

@@ -254,7 +254,7 @@ def _share(look: Look) -> str:
 @stack_rule(
     "stack.toolkit",
     "CUDA toolkits",
-    nvidia=True,
+    of="nvidia",
     reads="/usr/local/cuda*, CUDA_HOME and nvcc",
     door="host",
     passes="always; what is installed is stated",

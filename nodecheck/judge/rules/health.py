@@ -17,9 +17,21 @@ from nodecheck.facts import (
     known,
     or_none,
 )
-from nodecheck.facts.card import EccCounts
+from nodecheck.facts.card import EccBlock, EccCounts
 from nodecheck.judge.finding import NODE, Cause, Owner
-from nodecheck.judge.rule import Look, Outcome, card_rule, fail, passed, skipped, smi, unknown, warn
+from nodecheck.judge.rule import (
+    Look,
+    OnAmd,
+    Outcome,
+    amd_smi,
+    card_rule,
+    fail,
+    passed,
+    skipped,
+    smi,
+    unknown,
+    warn,
+)
 from nodecheck.profile import CardSpec
 
 MANY_CORRECTED = 10_000_000
@@ -30,10 +42,14 @@ ROWS_IN_BANK = 512
 """Remapped rows; DCGM's diagnostic and Azure's node checks take a card out above it."""
 MANY_RETIRED_PAGES = 63
 """Retired pages; DCGM's diagnostic takes a card out above it."""
+MANY_LINK_CORRECTED = 100
+"""Corrected errors of the xGMI links of an AMD card since the driver was loaded. Our own bound: nobody publishes "
+"one."""
 SLOW_CALL_SECONDS = 5.0
 """A healthy driver answers any one question about a started card in milliseconds."""
 
 RESET = "Ask the provider to reset the card (or reboot the node) and to watch it afterwards."
+WATCH_PAGES = "Note the number with this report, so that new pages can be told from old ones; if it grows, ask for another."
 REPLACE = "Ask the provider for another card: this one is due for replacement."
 
 
@@ -59,9 +75,17 @@ def _remaps(spec: CardSpec) -> bool:
     "well and cannot be killed.",
     next_step="Keep your work off the card and ask the provider to reset or replace it.",
     repeat="timeout 20 nvidia-smi -q",
+    on_amd=OnAmd(
+        reads="whether the driver's files, amd-smi and ROCm's binding answered about the card, and how long the "
+        "slowest took",
+        door="amd_smi",
+        repeat="timeout 60 amd-smi metric",
+    ),
 )
 def responsive(look: Look) -> Outcome:
     health = look.card.health
+    if look.card.vendor == "amd":
+        return _responsive_of_amd(look)
     hung = sorted(set(_timed_out(look.card)))
     if hung:
         told = ", ".join(hung[:4]) + (f" and {len(hung) - 4} more" if len(hung) > 4 else "")
@@ -83,6 +107,41 @@ def responsive(look: Look) -> Outcome:
     if health.slowest_call_seconds > SLOW_CALL_SECONDS:
         return warn(f"The slowest answer took {told}.", observed=told)
     return passed(f"The slowest answer took {told}.", observed=told)
+
+
+def _responsive_of_amd(look: Look) -> Outcome:
+    """amd-smi asks of all cards at once, so that a card that runs a kernel is not the one that holds it up."""
+    card, topology = look.card, look.node.topology
+    hung = sorted(set(_timed_out(card)))
+    if hung:
+        told = f"No answer in time about {', '.join(hung[:4])}" + (
+            f" and {len(hung) - 4} more" if len(hung) > 4 else ""
+        )
+        works = _runs_a_kernel(card, look.node)
+        beside = (
+            ", although the card runs a kernel: amd-smi itself, or another card, holds it up" if works else ""
+        )
+        return (warn if works else fail)(f"{told}{beside}.", observed=f"{len(hung)} timed out")
+    if isinstance(card.usable, Absent):
+        return unknown(NODE, card.usable)
+    if not card.usable:
+        return skipped("The driver does not hand out this card; see cards.usable.")
+    slowest = topology if isinstance(topology, Absent) else topology.amd_smi_seconds
+    if isinstance(slowest, Absent):
+        return passed(
+            "Every question to the driver's files was answered; amd-smi told nothing.", observed="answered"
+        )
+    told = f"The slowest answer of amd-smi took {slowest:.2g} s."
+    words: dict[str, Any] = {
+        "observed": f"{slowest:.2g} s",
+        "observed_from": "amd_smi: the slowest of its commands",
+    }
+    return (warn if slowest > SLOW_CALL_SECONDS else passed)(told, **words)
+
+
+def _runs_a_kernel(card: Card, node: Node) -> bool:
+    tests = node.stack if isinstance(node.stack, Absent) else node.stack.contexts
+    return not isinstance(tests, Absent) and any(test.card == card.key and test.ok is True for test in tests)
 
 
 def _timed_out(fact: Fact) -> Iterator[str]:
@@ -133,6 +192,12 @@ def _broken_between(card: Card, node: Node) -> str:
     "silence.",
     next_step="Have ECC switched on (`nvidia-smi -e 1`, as root, then a reset).",
     repeat=smi("ecc.mode.current", "ecc.mode.pending"),
+    on_amd=OnAmd(
+        reads="whether the driver watches over any block of the card (RAS, ras/features)",
+        next_step="Have the driver loaded with RAS on: `amdgpu.ras_enable=0` on the kernel's command line, or in "
+        "the module's options, turns it off.",
+        repeat="cat /sys/class/drm/card*/device/ras/features",
+    ),
 )
 def ecc_mode(look: Look) -> Outcome:
     if look.expected and not look.value:
@@ -172,7 +237,14 @@ def _uncorrected(counts: EccCounts) -> Maybe[int]:
     return max(counts.uncorrected, sum(parts))
 
 
-def _where(counts: EccCounts) -> str:
+def _where(counts: EccCounts, blocks: Maybe[tuple[EccBlock, ...]]) -> str:
+    if known(blocks):
+        with_errors = (
+            f"{block.name} {block.uncorrected}"
+            for block in blocks
+            if known(block.uncorrected) and block.uncorrected
+        )
+        return ", ".join(with_errors) or "no block names them"
     return f"SRAM {counts.sram_uncorrected}, DRAM {counts.dram_uncorrected}"
 
 
@@ -190,6 +262,10 @@ def _where(counts: EccCounts) -> str:
     "data.",
     next_step=RESET,
     repeat=smi("ecc.errors.uncorrected.volatile.total"),
+    on_amd=OnAmd(
+        reads="uncorrected errors of every block since the driver was loaded",
+        repeat=amd_smi("metric", "ecc", "ecc-blocks"),
+    ),
 )
 def ecc_uncorrected_volatile(look: Look) -> Outcome:
     errors = _uncorrected(look.value)
@@ -200,7 +276,8 @@ def ecc_uncorrected_volatile(look: Look) -> Outcome:
         "expected": 0,
         "expected_from": "no uncorrected error is normal",
     }
-    return fail(f"{errors} ({_where(look.value)}).", **words) if errors else passed("None.", **words)
+    where = _where(look.value, look.card.health.ecc_blocks)
+    return fail(f"{errors} ({where}).", **words) if errors else passed("None.", **words)
 
 
 @card_rule(
@@ -229,13 +306,14 @@ def ecc_uncorrected_aggregate(look: Look) -> Outcome:
         "expected": 0,
         "expected_from": "no uncorrected error is normal",
     }
+    where = _where(look.value, look.card.health.ecc_blocks)
     if known(sram) and sram > MANY_SRAM_UNCORRECTED:
         words |= {
             "expected_from": f"at most {MANY_SRAM_UNCORRECTED} in SRAM: scitix/sichek",
             "next_step": REPLACE,
         }
-        return fail(f"{errors} ({_where(look.value)}).", **words)
-    return warn(f"{errors} ({_where(look.value)}).", **words) if errors else passed("None.", **words)
+        return fail(f"{errors} ({where}).", **words)
+    return warn(f"{errors} ({where}).", **words) if errors else passed("None.", **words)
 
 
 @card_rule(
@@ -250,6 +328,7 @@ def ecc_uncorrected_aggregate(look: Look) -> Outcome:
     meaning="Corrected errors do no harm by themselves; this many of them announce uncorrected ones.",
     next_step="Read the counter again under load. If it keeps growing, ask for another card.",
     repeat=smi("ecc.errors.corrected.volatile.total", "ecc.errors.corrected.aggregate.total"),
+    on_amd=OnAmd(repeat=amd_smi("metric", "ecc", "ecc-blocks")),
 )
 def ecc_corrected(look: Look) -> Outcome:
     errors = look.value.corrected
@@ -265,6 +344,124 @@ def ecc_corrected(look: Look) -> Outcome:
     if isinstance(aggregate, EccCounts) and known(aggregate.corrected):
         told += f", {aggregate.corrected:,} over the card's life"
     return warn(f"{told}.", **words) if errors >= MANY_CORRECTED else passed(f"{told}.", **words)
+
+
+@card_rule(
+    "health.ecc_deferred",
+    "No memory error waits to be met",
+    of="amd",
+    path="health.ecc_volatile",
+    reads="deferred errors since the driver was loaded: found by the hardware in data that no program has used yet",
+    passes="none, or this driver does not count them",
+    warns="one or more",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="Data in the card's memory is known to be bad. The program that reads it is ended (poison), and the "
+    "page is "
+    "taken out of use.",
+    next_step="Look at health.bad_pages, and ask the provider to reset the card and to watch it.",
+    repeat=amd_smi("metric", "ecc", "ecc-blocks"),
+)
+def ecc_deferred(look: Look) -> Outcome:
+    errors = look.value.deferred
+    if isinstance(errors, Absent):
+        return (
+            skipped("This driver does not count them.")
+            if errors.why is Why.not_supported
+            else unknown(NODE, errors)
+        )
+    words: dict[str, Any] = {
+        "observed": errors,
+        "expected": 0,
+        "expected_from": "no deferred error is normal",
+    }
+    return warn(f"{errors}.", **words) if errors else passed("None.", **words)
+
+
+_LINK_BLOCK = "XGMI_WAFL"
+
+
+@card_rule(
+    "health.xgmi_errors",
+    "The xGMI links carry data without errors",
+    of="amd",
+    path="health.ecc_blocks",
+    reads="errors of the RAS block XGMI_WAFL since the driver was loaded; the driver counts those of the links nowhere "
+    "else on MI300 and later (ROCm/rocm-systems#11468)",
+    passes="no uncorrected one; corrected ones are stated",
+    warns=f"{MANY_LINK_CORRECTED} or more corrected ones",
+    fails="an uncorrected one",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="A link between the cards loses data: collectives hang or end in an error, or slow down while it is sent "
+    "again.",
+    next_step=RESET,
+    repeat=amd_smi("metric", "ecc-blocks"),
+)
+def xgmi_errors(look: Look) -> Outcome:
+    if look.profile.links is None or look.profile.links.interconnect != "xgmi":
+        return skipped("The profile promises no xGMI between cards.")
+    block = next((block for block in look.value if block.name == _LINK_BLOCK), None)
+    if block is None:
+        return unknown(NODE, Absent(why=Why.not_present, detail=f"the driver names no block {_LINK_BLOCK}"))
+    for count in (block.uncorrected, block.corrected):
+        if isinstance(count, Absent):
+            return unknown(NODE, count)
+    uncorrected, corrected = or_none(block.uncorrected) or 0, or_none(block.corrected) or 0
+    told = f"{uncorrected} uncorrected, {corrected} corrected"
+    words: dict[str, Any] = {
+        "observed": told,
+        "expected": "0 uncorrected",
+        "expected_from": "no such error is normal",
+    }
+    judged = fail if uncorrected else warn if corrected >= MANY_LINK_CORRECTED else passed
+    return judged(f"{told}.", **words)
+
+
+@card_rule(
+    "health.bad_pages",
+    "No page of the card's memory is bad",
+    of="amd",
+    path="health.bad_pages_retired",
+    reads="pages that are retired, wait for it, or could not be taken out of use, and the driver's threshold",
+    passes="none",
+    warns="some are retired, fewer than the driver bears",
+    fails="one waits for a reset or could not be taken out of use, or as many are retired as the driver bears",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    vital=True,
+    meaning="The card's memory has had errors that cannot be corrected. A page that waits is still in use; at the "
+    "threshold the driver does not start the card any more.",
+    next_step=RESET,
+    repeat="amd-smi bad-pages",
+)
+def bad_pages(look: Look) -> Outcome:
+    health, retired = look.card.health, look.value
+    told = [f"{retired} retired"]
+    gone = health.bad_page_threshold_exceeded is True
+    if known(health.bad_page_threshold) and health.bad_page_threshold > 0:
+        told.append(f"the driver bears {health.bad_page_threshold}")
+        gone = gone or retired >= health.bad_page_threshold
+    waiting = {
+        "waiting": health.bad_pages_pending,
+        "not to be taken out of use": health.bad_pages_unreservable,
+    }
+    told[1:1] = [f"{number} {name}" for name, number in waiting.items() if known(number) and number]
+    words: dict[str, Any] = {
+        "observed": ", ".join(told),
+        "expected": 0,
+        "expected_from": "AMD's acceptance guide (ROCm/system-acceptance-docs@23e7312) and amd/node-scraper@c393416",
+    }
+    if gone:
+        return fail(f"{words['observed']}.", next_step=REPLACE, **words)
+    if any(known(number) and number for number in waiting.values()):
+        return fail(f"{words['observed']}.", **words)
+    if retired:
+        return warn(f"{words['observed']}.", next_step=WATCH_PAGES, **words)
+    unseen = next((number for number in waiting.values() if isinstance(number, Absent)), None)
+    if unseen is not None and unseen.why is not Why.not_supported:
+        return unknown(NODE, unseen)
+    return passed("None.", **words)
 
 
 # What the driver flags

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodecheck.facts import Absent, Host, Maybe, Node, Why
+from nodecheck.facts.card import Vendor
 from nodecheck.facts.host import Disk
 from nodecheck.judge.finding import NODE, Cause, Owner, Subject
 from nodecheck.judge.rule import Observation, Outcome, fail, observe, passed, rule, skipped, unknown, warn
@@ -51,17 +52,28 @@ def _cards(node: Node, profile: Profile) -> int:
 
 
 def host_rule(
-    id: str, title: str, *, path: str, unit: str = "", not_present: str = "", door: str = "host", **words: Any
+    id: str,
+    title: str,
+    *,
+    path: str,
+    unit: str = "",
+    not_present: str = "",
+    of: Vendor | None = None,
+    door: str = "host",
+    **words: Any,
 ) -> Callable[[Callable[[Look], Outcome]], Callable[[Look], Outcome]]:
     """Register the decorated function as a rule on the fact at `path` of the host.
 
     Its outcome is completed with the observed value and its source. An absent fact is `unknown` without
     asking the function; one that is `not_present` is skipped instead where `not_present` says why that is no
-    loss.
+    loss. The rule is skipped where it is about the cards of one vendor (`of`) and the profile has none of them.
     """
 
     def register(look: Callable[[Look], Outcome]) -> Callable[[Look], Outcome]:
         def judge(node: Node, profile: Profile) -> Iterator[Outcome]:
+            if of not in (None, profile.vendor):
+                yield skipped("Not asked of another vendor's cards.")
+                return
             seen = observe(node, f"host.{path}", "linux")
             if isinstance(node.host, Absent) or isinstance(seen.value, Absent):
                 if not_present and seen.value.why is Why.not_present and not isinstance(node.host, Absent):
@@ -526,6 +538,107 @@ def acs(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield passed("No bridge above the cards redirects.", **words)
 
 
+@host_rule(
+    "host.numa_balancing",
+    "Automatic NUMA balancing does not hold the cards up",
+    path="memory.numa_balancing",
+    not_present="The kernel has no such setting, or the sandbox hides it.",
+    reads="/proc/sys/kernel/numa_balancing",
+    passes="it is off; with NVIDIA's cards, with one card or one NUMA node also on, which is stated",
+    warns="it is on beside several of AMD's cards",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="The kernel moves memory between NUMA nodes while cards read and write it: RCCL warns of it, and "
+    "collectives become uneven.",
+    next_step="Ask the provider to switch it off (`sysctl kernel.numa_balancing=0`, as root).",
+    repeat="cat /proc/sys/kernel/numa_balancing",
+)
+def numa_balancing(look: Look) -> Outcome:
+    if not look.value:
+        return passed("Off.")
+    if look.profile.vendor == "amd" and look.several_cards and look.host.cpu.numa_nodes != 1:
+        return warn("On.", expected=False, expected_from="RCCL's own start (ROCm/rccl@0cbce2a src/init.cc)")
+    return passed(
+        "On: the kernel moves memory between NUMA nodes, which may cost data loading a few percent."
+    )
+
+
+@host_rule(
+    "host.iommu_passthrough",
+    "The kernel was told to let AMD's cards through the IOMMU",
+    of="amd",
+    path="boot_command_line",
+    reads="`iommu=pt` on the kernel's command line, and the IOMMU's mode",
+    passes="it is there, the IOMMU is off or passes through; or this is a virtual machine or a Cray, which RCCL "
+    "exempts",
+    warns="an IOMMU is at work without it, on the machine itself and with several cards",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="RCCL warns that the machine may become unstable or hang, and it does (ROCm/rccl#1129).",
+    next_step="Ask the provider to boot with iommu=pt.",
+    repeat="cat /proc/cmdline",
+)
+def iommu_passthrough(look: Look) -> Outcome:
+    host = look.host
+    there = "iommu=pt" in look.value.split() or "iommu.passthrough=1" in look.value.split()
+    words: dict[str, Any] = {"observed": "iommu=pt" if there else "no iommu=pt", "expected": "iommu=pt"}
+    words["expected_from"] = (
+        "AMD's acceptance guide (ROCm/system-acceptance-docs@23e7312) and RCCL's own start"
+    )
+    if there:
+        return passed("", **words)
+    if not look.several_cards:
+        return passed("Not there; one card has no peer that it would matter to.", **words)
+    if isinstance(host.virtualization, Absent):
+        return unknown(NODE, host.virtualization, **words)
+    if host.virtualization != "none" or (isinstance(host.kernel, str) and "cray" in host.kernel.lower()):
+        return passed("Not there, and not needed in a virtual machine or on a Cray.", **words)
+    if host.iommu in ("off", "passthrough"):
+        return passed(f"Not there, and the IOMMU is {host.iommu}.", **words)
+    return warn("Not there, although the IOMMU is at work.", **words)
+
+
+@host_rule(
+    "host.pci_realloc",
+    "The kernel leaves the cards' memory windows as the firmware laid them out",
+    of="amd",
+    path="boot_command_line",
+    reads="`pci=realloc=off` on the kernel's command line, and how much of each card's memory the CPU can reach",
+    passes="it is there, or all of each card's memory can be reached without it",
+    warns="it is not there, on the machine itself, and a card's memory can be reached in part only",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="The kernel has given a card a smaller window than its memory: peer access and large copies fail or are "
+    "slow.",
+    next_step="Ask the provider to boot with pci=realloc=off, and to have `Above 4G decoding` on in the firmware's "
+    "setup.",
+    repeat="cat /proc/cmdline; cat /sys/class/drm/card*/device/mem_info_vis_vram_total",
+)
+def pci_realloc(look: Look) -> Outcome:
+    options = [word for word in look.value.split() if word.startswith("pci=")]
+    there = any("realloc=off" in option for option in options)
+    words: dict[str, Any] = {
+        "observed": " ".join(options) or "no pci=",
+        "expected": "pci=realloc=off",
+        "expected_from": "AMD's acceptance guide (ROCm/system-acceptance-docs@23e7312)",
+    }
+    short = [
+        card.short_name
+        for card in look.node.known_cards
+        if card.vendor == "amd"
+        and isinstance(card.memory.bar1_total_bytes, int)
+        and isinstance(card.memory.total_bytes, int)
+        and card.memory.bar1_total_bytes < 0.9 * card.memory.total_bytes
+    ]
+    if short and not there and look.host.virtualization == "none":
+        return warn(
+            f"Not there, and the CPU reaches a part only of the memory of {', '.join(short)}.", **words
+        )
+    return passed(
+        "" if there else "Not there; the CPU reaches all of the cards' memory, as far as it is told.", **words
+    )
+
+
 # --- The machine's state -----------------------------------------------------------------------------------
 
 
@@ -658,19 +771,6 @@ _stated(
     reads="SwapTotal of /proc/meminfo",
     repeat="swapon --show",
     say=lambda look: f"{_gib(look.value)} GiB of swap." if look.value else "No swap.",
-)
-_stated(
-    "host.numa_balancing",
-    "Automatic NUMA balancing",
-    path="memory.numa_balancing",
-    not_present="The kernel has no such setting, or the sandbox hides it.",
-    reads="/proc/sys/kernel/numa_balancing",
-    repeat="cat /proc/sys/kernel/numa_balancing",
-    say=lambda look: (
-        "On: the kernel moves memory between NUMA nodes, which may cost data loading a few percent."
-        if look.value
-        else "Off."
-    ),
 )
 _stated(
     "host.transparent_huge_pages",

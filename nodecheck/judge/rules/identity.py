@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nodecheck.facts import Absent, Card, Maybe, Node, Why, known
+from nodecheck.facts.card import Vendor
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Look,
+    OnAmd,
     Outcome,
+    amd_smi,
     card_rule,
     fail,
     observe,
@@ -73,11 +77,13 @@ CAPABILITY = Mark(
     "compute_capability",
 )
 CORES = Mark("cards.cores", "cores", "identity.cores", "cores")
+UNITS = Mark("cards.compute_units", "compute units", "identity.compute_units", "compute_units")
+GFX = Mark("cards.gfx", "compiler's target", "identity.gfx", "arch")
 TOTAL = Mark(
     "cards.memory.total", "memory", "memory.total_bytes", "memory_mib", "bytes", lambda mib: mib * MIB
 )
 BUS_WIDTH = Mark("cards.memory.bus_width", "memory bus", "memory.bus_width_bits", "memory_bus_bits", "bits")
-MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, CORES, TOTAL, BUS_WIDTH)
+MARKS = (NAME, PCI_ID, ARCHITECTURE, CAPABILITY, GFX, CORES, UNITS, TOTAL, BUS_WIDTH)
 
 
 def _mark_rule(
@@ -87,9 +93,18 @@ def _mark_rule(
     passes: str = "it is what the profile says",
     meaning: str,
     repeat: str,
+    amd: str,
     required: bool = False,
     vital: bool = False,
+    told_by: Mark | None = None,
+    of: Vendor | None = None,
 ) -> None:
+    """Register the rule on a mark; `amd` is the command that shows it of AMD's cards.
+
+    `told_by` is the mark that says of an AMD card what it is where this one is not told: its name is no more than
+    what a tool makes of the PCI id.
+    """
+
     @card_rule(
         mark.id,
         title,
@@ -103,14 +118,25 @@ def _mark_rule(
         owner=Owner.provider,
         required=required,
         vital=vital,
+        of=of,
+        instead=partial(_told_otherwise, told_by) if told_by else None,
         meaning=meaning,
         next_step="Compare with what the contract names, and send this report to the provider.",
         repeat=repeat,
+        on_amd=OnAmd(repeat=amd),
     )
     def judged(look: Look) -> Outcome:
         if mark.fits(look.value, look.spec, look.card):
             return passed("")
         return fail(f"The {mark.name} is {_say(look.value, mark)}, not {_say(look.expected, mark)}.")
+
+
+def _told_otherwise(mark: Mark, card: Card, spec: CardSpec) -> str:
+    """Why it is no loss that an AMD card does not tell; empty where it is one."""
+    value = observe(card, mark.path, card.source).value
+    if card.vendor != "amd" or isinstance(value, Absent) or not mark.fits(value, spec, card):
+        return ""
+    return f"Not told here; the {mark.name} {value} says what it is ({mark.id})."
 
 
 def _ask_nvml(function: str) -> str:
@@ -130,6 +156,8 @@ _mark_rule(
     required=True,
     meaning="The driver names another product than the one rented.",
     repeat=smi("name"),
+    amd=amd_smi("static", "asic"),
+    told_by=PCI_ID,
 )
 _mark_rule(
     PCI_ID,
@@ -137,18 +165,29 @@ _mark_rule(
     required=True,
     meaning="The id burnt into the card is another product's, whatever its name says.",
     repeat=smi("pci.device_id", "pci.sub_device_id"),
+    amd="lspci -nn -d 1002:",
 )
 _mark_rule(
     ARCHITECTURE,
     "The architecture is the product's",
     meaning="The chip is of another generation than the product's.",
     repeat=smi("name", "compute_cap"),
+    amd="grep -H gfx_target_version /sys/class/kfd/kfd/topology/nodes/*/properties",
 )
 _mark_rule(
     CAPABILITY,
     "The compute capability is the product's",
     meaning="Programs compiled for the product may not run on this chip.",
     repeat=smi("compute_cap"),
+    amd="grep -H gfx_target_version /sys/class/kfd/kfd/topology/nodes/*/properties",
+)
+_mark_rule(
+    GFX,
+    "The chip is the one that programs are compiled for",
+    of="amd",
+    meaning="Programs compiled for the product do not run on this chip.",
+    repeat="rocminfo | grep -w gfx[0-9a-f]*",
+    amd="grep -H gfx_target_version /sys/class/kfd/kfd/topology/nodes/*/properties",
 )
 _mark_rule(
     CORES,
@@ -156,6 +195,16 @@ _mark_rule(
     vital=True,
     meaning="A cut-down or partitioned chip computes more slowly than the product that was rented.",
     repeat=_ask_nvml("nvmlDeviceGetNumGpuCores"),
+    amd="",
+)
+_mark_rule(
+    UNITS,
+    "The card has all its compute units",
+    of="amd",
+    vital=True,
+    meaning="A cut-down or partitioned chip computes more slowly than the product that was rented.",
+    repeat="grep -HE 'simd_count|simd_per_cu' /sys/class/kfd/kfd/topology/nodes/*/properties",
+    amd="",
 )
 _mark_rule(
     TOTAL,
@@ -164,12 +213,14 @@ _mark_rule(
     passes="it is what the profile says, give or take the profile's tolerance for variants",
     meaning="Models that fit the product's memory do not fit this card, or the card is another variant.",
     repeat=smi("memory.total"),
+    amd="cat /sys/class/drm/card*/device/mem_info_vram_total",
 )
 _mark_rule(
     BUS_WIDTH,
     "The memory bus is as wide as the product's",
     meaning="A narrower bus has less memory bandwidth in proportion.",
     repeat=_ask_nvml("nvmlDeviceGetMemoryBusWidth"),
+    amd=amd_smi("static", "vram"),
 )
 
 
@@ -187,6 +238,11 @@ _mark_rule(
     "a card, or a variant that is sold for less.",
     next_step="Send this report to the provider and ask for the product that was rented.",
     repeat=smi("name", "pci.device_id", "memory.total", "power.default_limit", "compute_cap"),
+    on_amd=OnAmd(
+        reads="name, PCI id, architecture, compiler's target, compute units, memory, memory bus and the board's "
+        "default power limit, held against each other",
+        repeat=amd_smi("static", "asic", "vram", "limit"),
+    ),
 )
 def identity(look: Look) -> Outcome:
     seen: list[tuple[str, str, bool]] = []
@@ -235,6 +291,11 @@ def identity(look: Look) -> Outcome:
     meaning="Work spread over unlike cards goes at the pace of the least of them.",
     next_step="Ask the provider for a node with cards of one kind.",
     repeat=smi("name", "pci.device_id", "memory.total", "power.default_limit", "vbios_version"),
+    on_amd=OnAmd(
+        reads="name, PCI id, memory, compute units, default power limit, VBIOS, board part and firmware of every card",
+        door="kfd",
+        repeat=amd_smi("static", "asic", "vram", "ifwi", "limit"),
+    ),
 )
 def uniform(node: Node, profile: Profile) -> Iterator[Outcome]:
     if isinstance(node.cards, Absent) and profile.count:
@@ -250,12 +311,20 @@ def uniform(node: Node, profile: Profile) -> Iterator[Outcome]:
             "identity.pci_id",
             "memory.total_bytes",
             "identity.cores",
+            "identity.compute_units",
             "power.default_limit_watts",
         ),
     )
     soft = _differing(
         node.known_cards,
-        ("identity.vbios", "identity.board_part", "identity.inforom_image", "identity.gsp_firmware"),
+        (
+            "identity.vbios",
+            "identity.board_part",
+            "identity.inforom_image",
+            "identity.gsp_firmware",
+            "identity.ifwi_version",
+            "identity.firmware_bundle",
+        ),
     )
     if isinstance(hard, Absent):
         yield unknown(NODE, hard)
@@ -294,6 +363,10 @@ def _differing(cards: Sequence[Card], paths: Sequence[str]) -> Maybe[list[str]]:
     meaning="",
     next_step="",
     repeat=smi("uuid", "serial", "pci.bus_id", "vbios_version"),
+    on_amd=OnAmd(
+        reads="UUID, serial and board part number, VBIOS (IFWI), firmware bundle, slot on the baseboard",
+        repeat=amd_smi("list"),
+    ),
 )
 def recorded(look: Look) -> Outcome:
     card = look.card
@@ -304,6 +377,8 @@ def recorded(look: Look) -> Outcome:
         "VBIOS": card.identity.vbios,
         "InfoROM": card.identity.inforom_image,
         "GSP firmware": card.identity.gsp_firmware,
+        "IFWI": card.identity.ifwi_version,
+        "firmware bundle": card.identity.firmware_bundle,
         "slot": card.identity.module_id,
     }
     if isinstance(card.uuid, Absent) and isinstance(card.identity.serial, Absent):

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodecheck.facts import Absent, Card, Maybe, Node, Stack, Why, known
+from nodecheck.facts.card import Vendor
 from nodecheck.facts.stack import Library, Torch, TorchDevice
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
     Observation,
+    OnAmd,
     Outcome,
     fail,
     observe,
@@ -67,19 +69,21 @@ class Look:
 
 
 def stack_rule(
-    id: str, title: str, *, for_cards: bool = True, nvidia: bool = False, **words: Any
+    id: str, title: str, *, for_cards: bool = True, of: Vendor | None = None, **words: Any
 ) -> Callable[[Callable[[Look], Iterable[Outcome]]], Callable[[Look], Iterable[Outcome]]]:
     """Register the decorated function as a rule on the stack.
 
-    It is skipped where it is about cards (`for_cards`) or NVIDIA's (`nvidia`) and the profile has none.
+    It is skipped where it is about cards (`for_cards`), or those of one vendor (`of`), and the profile has none.
     """
 
     def register(look: Callable[[Look], Iterable[Outcome]]) -> Callable[[Look], Iterable[Outcome]]:
         def judge(node: Node, profile: Profile) -> Iterator[Outcome]:
-            if (for_cards or nvidia) and profile.card is None:
+            if (for_cards or of) and profile.card is None:
                 yield skipped(f"The profile {profile.name} has no cards.")
-            elif nvidia and profile.card is not None and profile.card.vendor != "nvidia":
+            elif of not in (None, profile.vendor):
                 yield skipped("Not asked of another vendor's cards.")
+            elif of and node.known_cards and all(card.vendor != of for card in node.known_cards):
+                yield skipped("The node's cards are of another vendor; see cards.vendor.")
             elif isinstance(node.stack, Absent):
                 yield unknown(NODE, node.stack)
             else:
@@ -209,15 +213,16 @@ def torch_present(look: Look) -> Iterator[Outcome]:
     meaning="This torch cannot use the cards, whatever state they are in.",
     next_step="Install the PyTorch build for the driver's CUDA version (pytorch.org, Get Started).",
     repeat="python3 -c 'import torch; print(torch.__version__, torch.version.cuda, torch.version.hip)'",
+    on_amd=OnAmd(
+        next_step="Install the PyTorch build for ROCm (pytorch.org, Get Started), or use an image made for ROCm."
+    ),
 )
 def gpu_build(look: Look) -> Iterator[Outcome]:
     torch = torch_of(look)
     if isinstance(torch, Outcome):
         yield torch
         return
-    wanted, other = (
-        ("cuda", "hip") if look.profile.card and look.profile.card.vendor == "nvidia" else ("hip", "cuda")
-    )
+    wanted, other = ("cuda", "hip") if look.profile.vendor == "nvidia" else ("hip", "cuda")
     built, foreign = look.see(f"torch.{wanted}", "torch"), look.see(f"torch.{other}", "torch")
     words: dict[str, Any] = {"expected": f"built for {wanted.upper()}", "observed_from": built.source}
     if known(built.value):
@@ -239,7 +244,7 @@ def gpu_build(look: Look) -> Iterator[Outcome]:
 @stack_rule(
     "stack.torch.arch",
     "PyTorch holds code for the cards",
-    nvidia=True,
+    of="nvidia",
     reads="torch's list of architectures and each card's compute capability",
     door="torch",
     passes="it holds machine code that the card runs: of the same major version, not newer in the minor one",
@@ -346,7 +351,7 @@ def runs_on(capability: str, arches: Iterable[str]) -> tuple[tuple[str, ...], tu
 @stack_rule(
     "stack.torch.cuda_minimum",
     "PyTorch's CUDA is new enough for the cards",
-    nvidia=True,
+    of="nvidia",
     reads="torch.version.cuda",
     door="torch",
     passes="it is at least the profile's oldest CUDA",
@@ -432,6 +437,12 @@ def torch_duplicates(look: Look) -> Iterator[Outcome]:
     meaning="Programs get other cards than the driver lists: too few of them, or some that it does not answer for.",
     next_step="Look at stack.cuda_init and stack.context for the error; send both to the provider.",
     repeat="python3 -c 'import torch; print(torch.cuda.device_count())'; nvidia-smi -L; env | grep VISIBLE_DEVICES",
+    on_amd=OnAmd(
+        next_step="Look at cards.device_files and stack.context. Where a package `amdsmi` of the Python index lies "
+        "beside torch, remove it: with a second libamd_smi torch counts no card (pytorch/pytorch#186516).",
+        repeat="python3 -c 'import torch; print(torch.cuda.device_count())'; rocminfo | grep gfx; "
+        "env | grep VISIBLE_DEVICES",
+    ),
 )
 def torch_devices(look: Look) -> Iterator[Outcome]:
     torch = torch_of(look)
@@ -456,11 +467,11 @@ def torch_devices(look: Look) -> Iterator[Outcome]:
     if any(card.modes.mig_enabled is True for card in usable):
         yield passed(f"torch sees {count.value} devices; with MIG they are slices, not cards.", **words)
         return
-    devices = () if isinstance(torch.devices, Absent) else torch.devices
-    seen = [device.uuid for device in devices if known(device.uuid)]
-    missing = [card for card in usable if seen and known(card.uuid) and card.uuid not in seen]
+    order, seen = _joined(usable, () if isinstance(torch.devices, Absent) else torch.devices)
+    missing = [
+        card for card, mark in zip(usable, order, strict=True) if seen and known(mark) and mark not in seen
+    ]
     if count.value == len(usable) and not missing:
-        order = [card.uuid for card in usable]
         other = " in another order than on the bus" if seen and seen != order else ""
         yield passed(f"torch sees {count.value} of {len(usable)}{other}.", **words)
         return
@@ -481,7 +492,170 @@ def torch_devices(look: Look) -> Iterator[Outcome]:
         yield fail(said, **words)
 
 
+def _joined(cards: list[Card], devices: tuple[TorchDevice, ...]) -> tuple[list[Maybe[str]], list[str]]:
+    """What the cards and torch's devices are joined on: UUIDs, or PCI addresses where torch writes UUIDs otherwise.
+
+    ROCm's torch writes the characters of HIP's UUID as numbers.
+    """
+    uuids = [card.uuid for card in cards]
+    seen = [device.uuid for device in devices if known(device.uuid)]
+    addresses = [device.pci_address for device in devices if known(device.pci_address)]
+    if addresses and cards and cards[0].vendor == "amd" and not set(seen) & {u for u in uuids if known(u)}:
+        return [card.pci_address for card in cards], addresses
+    return uuids, seen
+
+
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+@stack_rule(
+    "stack.rocm.arch",
+    "PyTorch holds code for AMD's cards",
+    of="amd",
+    reads="torch's list of architectures and the target of each card (gfx942)",
+    door="torch",
+    passes="it names the card's target",
+    warns="it does not, and yet the kernel ran: HSA_OVERRIDE_GFX_VERSION may be set",
+    fails="it does not",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Without code for the card every kernel ends in `invalid device function`.",
+    next_step="Install a PyTorch whose torch.cuda.get_arch_list() names the card's target.",
+    repeat="python3 -c 'import torch; print(torch.cuda.get_arch_list(), "
+    "torch.cuda.get_device_properties(0).gcnArchName)'",
+)
+def rocm_arch(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if none(torch.hip):
+        yield skipped("This torch is not built for ROCm; see stack.torch.gpu_build.")
+        return
+    arches = look.see("torch.arch_list", "torch")
+    for value in (arches.value, look.node.cards):
+        if isinstance(value, Absent):
+            yield unknown(NODE, value, observed_from=arches.source)
+            return
+    if not look.node.known_cards:
+        yield skipped("There is no card to look at; see cards.listed.")
+    working = _working(look)
+    for card in look.node.known_cards:
+        if card.vendor == "amd":
+            yield _target_of(card, arches, card.key in working)
+
+
+def _target_of(card: Card, arches: Observation, works: bool) -> Outcome:
+    gfx = card.identity.gfx
+    if isinstance(gfx, Absent):
+        return unknown(of_card(card), gfx)
+    words: dict[str, Any] = {
+        "subject": of_card(card),
+        "observed": ", ".join(arches.value) or "none",
+        "observed_from": arches.source,
+        "expected": gfx,
+        "expected_from": "PyTorch's notes on HIP (published, 2.9): code is made for exactly one target",
+    }
+    if gfx in (arch.partition(":")[0] for arch in arches.value):
+        return passed(f"It names {gfx}.", **words)
+    if works:
+        return warn(f"It does not name {gfx}, and yet a kernel ran.", **words)
+    return fail(f"It does not name {gfx}.", **words)
+
+
+@stack_rule(
+    "stack.rocm.minimum",
+    "PyTorch's ROCm is new enough for the cards",
+    of="amd",
+    reads="torch.version.hip, whose first two numbers are ROCm's",
+    door="torch",
+    passes="it is at least the profile's oldest ROCm",
+    warns="it is older, and the profile's bound is derived or every card works all the same",
+    fails="it is older",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="Libraries of an older ROCm have no code for the card, or none that uses it well.",
+    next_step="Install a PyTorch built for a newer ROCm.",
+    repeat="python3 -c 'import torch; print(torch.version.hip)'",
+)
+def rocm_minimum(look: Look) -> Iterator[Outcome]:
+    torch, spec = torch_of(look), look.spec
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    if spec is None or spec.rocm_min is None:
+        yield skipped(f"The profile {look.profile.name} names no oldest ROCm.")
+        return
+    seen = look.see("torch.hip", "torch")
+    words: dict[str, Any] = {
+        "expected": f"at least {spec.rocm_min}",
+        "expected_from": spec.stated_by("rocm_min").witness,
+        "observed_from": seen.source,
+    }
+    if none(seen.value):
+        yield skipped("This torch is not built for ROCm; see stack.torch.gpu_build.")
+    elif isinstance(seen.value, Absent):
+        yield unknown(NODE, seen.value, **words)
+    elif numbers(seen.value)[:2] >= numbers(spec.rocm_min)[:2]:
+        yield passed(f"HIP {seen.value}.", observed=seen.value, **words)
+    else:
+        worse = warn if spec.stated_by("rocm_min").kind == "derived" or look.every_card_works else fail
+        yield worse(f"torch was built with HIP {seen.value}.", observed=seen.value, **words)
+
+
+@stack_rule(
+    "stack.rocm.match",
+    "PyTorch and the installed ROCm are of one release",
+    of="amd",
+    reads="torch.version.hip, the ROCm of this machine or image, and where MIOpen, RCCL and HIP of torch's process lie",
+    door="torch",
+    passes="the first two numbers agree, or no ROCm is installed: torch brings its own; and its libraries come from "
+    "one place",
+    warns="they differ, or its libraries come from several places",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="torch works with the ROCm that it brings, and tools, compilers and extensions with the one installed: "
+    "extensions that are built here may fail, and mixed libraries crash or are slow.",
+    next_step="Install a PyTorch made for the installed ROCm, or take ROCm's folder out of LD_LIBRARY_PATH.",
+    repeat="python3 -c 'import torch; print(torch.version.hip)'; cat /opt/rocm*/.info/version; echo $LD_LIBRARY_PATH",
+)
+def rocm_match(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    built, installed = look.see("torch.hip", "torch"), look.see("driver.rocm_version", "linux")
+    if none(built.value):
+        yield skipped("This torch is not built for ROCm; see stack.torch.gpu_build.")
+        return
+    if isinstance(built.value, Absent):
+        yield unknown(NODE, built.value, observed_from=built.source)
+        return
+    words: dict[str, Any] = {"observed": built.value, "observed_from": built.source}
+    folders = _rocm_folders(torch)
+    if len(folders) > 1:
+        yield warn(f"torch's process takes ROCm's libraries from {' and from '.join(folders)}.", **words)
+    elif none(installed.value):
+        yield passed(f"torch brings ROCm's libraries of HIP {built.value}; no ROCm is installed.", **words)
+    elif isinstance(installed.value, Absent):
+        yield unknown(NODE, installed.value, observed_from=installed.source)
+    elif numbers(built.value)[:2] == numbers(installed.value)[:2]:
+        yield passed(f"Both are {'.'.join(map(str, numbers(built.value)[:2]))}.", **words)
+    else:
+        yield warn(
+            f"torch was built with HIP {built.value}, and ROCm {installed.value} is installed.",
+            expected=installed.value,
+            expected_from=installed.source,
+            **words,
+        )
+
+
+def _rocm_folders(torch: Torch) -> list[str]:
+    """Where those of ROCm's libraries lie that have to be of one release."""
+    paths = () if isinstance(torch.libraries, Absent) else torch.libraries
+    return sorted(
+        {path.rpartition("/")[0] for path in paths if re.search(r"/lib(MIOpen|amdhip64|rccl)\.so", path)}
+    )
 
 
 _CORES_PER_SM = {"8.0": 64, "8.6": 128, "8.9": 128, "9.0": 128, "10.0": 128}
@@ -498,7 +672,7 @@ _IDLE_BYTES = 1024**3
 @stack_rule(
     "stack.torch.cards",
     "Programs get the whole of each card",
-    nvidia=True,
+    of="nvidia",
     reads="name, compute capability, memory and multiprocessors of each card as torch sees it, and the free memory "
     "in a context, beside what NVML says of the same card",
     door="torch",
@@ -628,7 +802,7 @@ def _mib(value: int) -> str:
 @stack_rule(
     "stack.torch.cudnn",
     "One cuDNN in PyTorch's process",
-    nvidia=True,
+    of="nvidia",
     reads="the cuDNN libraries in torch's process and torch.backends.cudnn.version()",
     door="torch",
     passes="all parts of cuDNN come from one folder",

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from nodecheck.facts import Absent, Card, Host, Maybe, Node, Topology, Why, known
+from nodecheck.facts import Absent, Card, Host, Maybe, Node, Topology, Why, known, or_none
 from nodecheck.facts.card import Link
 from nodecheck.facts.topology import Adapter, Distance, Pair, PciDevice
 from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
 from nodecheck.judge.rule import (
     Look,
+    OnAmd,
     Outcome,
     card_rule,
     fail,
@@ -36,6 +37,7 @@ AER_PER_DAY = 480
 """Corrected PCIe errors; DCGM's PCIe test bears that many."""
 
 NO_NVLINK = "The profile promises no NVLink."
+NO_XGMI = "The profile promises no xGMI between cards."
 
 
 def _nvlink(profile: Profile) -> LinksSpec | None:
@@ -277,17 +279,20 @@ def _pairs(node: Node, profile: Profile) -> tuple[Pair, ...] | Outcome:
     pairs = node.topology.pairs
     if isinstance(pairs, Absent):
         return unknown(NODE, pairs)
-    if len(node.cards) < 2:
+    cards = [card for card in node.cards if card.vendor == profile.vendor]
+    keys = {card.key for card in cards}
+    pairs = tuple(pair for pair in pairs if pair.a in keys and pair.b in keys)
+    if len(cards) < 2:
         return skipped("Fewer than two cards are listed; see cards.count.")
-    if sum(card.usable is not False for card in node.cards) < 2:
+    if sum(card.usable is not False for card in cards) < 2:
         return skipped("Fewer than two cards can be used; see cards.usable.")
     return pairs
 
 
-def _missing(node: Node, pairs: tuple[Pair, ...]) -> Iterator[Outcome]:
+def _missing(node: Node, profile: Profile, pairs: tuple[Pair, ...]) -> Iterator[Outcome]:
     """An unknown for each pair of usable cards that was not looked at: a matrix cut short is no pass."""
     looked_at = {frozenset((pair.a, pair.b)) for pair in pairs}
-    usable = [card for card in node.known_cards if card.usable is True]
+    usable = [card for card in node.known_cards if card.usable is True and card.vendor == profile.vendor]
     for a, b in combinations(usable, 2):
         if frozenset((a.key, b.key)) not in looked_at:
             yield Outcome(Status.unknown, _of_two(a, b), detail="This pair was not looked at.")
@@ -332,7 +337,7 @@ def pairs_nvlink(node: Node, profile: Profile) -> Iterator[Outcome]:
     elif spec.interconnect == "nvlink":
         for pair in pairs:
             yield _joined(pair, _of_pair(node, pair), spec)
-        yield from _missing(node, pairs)
+        yield from _missing(node, profile, pairs)
     else:
         for card in node.known_cards:
             yield _bridged(card, pairs, spec, profile)
@@ -407,6 +412,11 @@ def _bridged(card: Card, pairs: tuple[Pair, ...], spec: LinksSpec, profile: Prof
     meaning="",
     next_step="",
     repeat="nvidia-smi topo -m",
+    on_amd=OnAmd(
+        reads="nearest common ancestor of each two cards, by their places on the PCI bus (/sys/bus/pci/devices)",
+        door="pci",
+        repeat="lspci -tv",
+    ),
 )
 def pairs_distance(node: Node, profile: Profile) -> Iterator[Outcome]:
     pairs = _pairs(node, profile)
@@ -442,6 +452,13 @@ def pairs_distance(node: Node, profile: Profile) -> Iterator[Outcome]:
     next_step="Ask the provider for peer access between the cards: in a virtual machine the switch above "
     "them must be passed through as well, on bare metal ACS must let peers through.",
     repeat="nvidia-smi topo -p2p r; nvidia-smi topo -p2p w",
+    on_amd=OnAmd(
+        reads="whether the driver lets each of two cards into the other's memory (amd-smi topology, link_status)",
+        door="amd_smi",
+        next_step="Ask the provider for peer access between the cards: the kernel needs large BARs for it and, over "
+        "PCI Express, ACS must let peers through.",
+        repeat="amd-smi topology",
+    ),
 )
 def pairs_p2p(node: Node, profile: Profile) -> Iterator[Outcome]:
     pairs = _pairs(node, profile)
@@ -449,9 +466,26 @@ def pairs_p2p(node: Node, profile: Profile) -> Iterator[Outcome]:
         yield pairs
         return
     assert profile.links is not None  # noqa: S101  (_pairs has seen to it)
+    reached = _reached_on_amd if profile.vendor == "amd" else _reached
     for pair in pairs:
-        yield _reached(pair, _of_pair(node, pair), profile.links)
-    yield from _missing(node, pairs)
+        yield reached(pair, _of_pair(node, pair), profile.links)
+    yield from _missing(node, profile, pairs)
+
+
+def _reached_on_amd(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
+    if isinstance(pair.accessible, Absent):
+        return unknown(subject, pair.accessible)
+    words: dict[str, Any] = {
+        "subject": subject,
+        "observed": pair.accessible,
+        "expected": spec.peer_to_peer,
+        "expected_from": spec.stated_by("peer_to_peer").witness,
+    }
+    if pair.accessible:
+        return passed("", **words)
+    if not spec.peer_to_peer:
+        return passed("They do not, as the product is.", **words)
+    return (fail if pair.link_type == "xgmi" else warn)("The driver does not let them.", **words)
 
 
 def _reached(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
@@ -477,6 +511,207 @@ def _reached(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
     return fail(f"{told}.", expected="ok", **words)
 
 
+# AMD's links
+
+
+def _xgmi(profile: Profile) -> LinksSpec | None:
+    """What the profile says of the links, where it promises xGMI between cards."""
+    links = profile.links
+    return links if links is not None and links.interconnect == "xgmi" and profile.count > 1 else None
+
+
+@rule(
+    "topology.pairs.xgmi",
+    "xGMI joins the cards that it should join",
+    reads="type and weight of what joins each two cards: KFD's io_links (type 11 is xGMI, 2 PCI Express), amd-smi, "
+    "ROCm's "
+    "binding. A direct link has the weight 15, and each further hop adds 15; what the tools call hops is 1 for "
+    "every path",
+    door="kfd",
+    passes="each two cards of a hive are joined by xGMI, directly where the product has it so",
+    fails="two of them are joined by PCI Express, or only through others",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    required=True,
+    meaning="Cards that xGMI does not join exchange data over PCI Express and the CPUs; work spread over all cards "
+    "goes at "
+    "that pace.",
+    next_step="Send the pair matrix of this report to the provider: a link has not trained, or this is not the "
+    "board that "
+    "was rented. A cold restart of the machine trains the links anew.",
+    repeat="grep -HE '^(type|weight|node_to) ' /sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties; amd-smi "
+    "topology",
+)
+def pairs_xgmi(node: Node, profile: Profile) -> Iterator[Outcome]:
+    spec = _xgmi(profile)
+    if spec is None:
+        yield skipped(NO_XGMI)
+        return
+    pairs = _pairs(node, profile)
+    if isinstance(pairs, Outcome):
+        yield pairs
+    elif spec.hive_cards is None:
+        for pair in pairs:
+            yield _joined_by_xgmi(pair, _of_pair(node, pair), spec)
+        yield from _missing(node, profile, pairs)
+    else:
+        for card in node.known_cards:
+            if card.vendor == "amd":
+                yield _in_its_hive(card, pairs, spec, spec.hive_cards)
+
+
+def _joined_by_xgmi(pair: Pair, subject: Subject, spec: LinksSpec) -> Outcome:
+    said: dict[str, Any] = {
+        "observed_from": observe(pair, "link_type", pair.source).source,
+        "expected": "xgmi, 1 hop" if spec.direct else "xgmi",
+        "expected_from": spec.stated_by("interconnect").witness,
+    }
+    if isinstance(pair.link_type, Absent):
+        return unknown(subject, pair.link_type, **said)
+    said["subject"] = subject
+    weight = f", weight {pair.weight}" if known(pair.weight) else ""
+    said["observed"] = f"{pair.link_type}{weight}"
+    if pair.link_type != "xgmi":
+        return fail(f"They are joined by {_LINK_NAMES.get(pair.link_type, pair.link_type)}{weight}.", **said)
+    if not spec.direct:
+        return passed("", **said)
+    if isinstance(pair.hops, Absent):
+        return unknown(absent=pair.hops, **said)
+    if pair.hops > 1:
+        return fail(
+            f"xGMI reaches the one from the other over {pair.hops} hops{weight}: their own link is missing.",
+            **said,
+        )
+    return passed("", **said)
+
+
+_LINK_NAMES = {"pcie": "PCI Express", "xgmi": "xGMI"}
+
+
+def _in_its_hive(card: Card, pairs: tuple[Pair, ...], spec: LinksSpec, hive: int) -> Outcome:
+    subject = of_card(card)
+    own = [pair for pair in pairs if card.key in (pair.a, pair.b)]
+    joined = [pair for pair in own if pair.link_type == "xgmi" and (not spec.direct or pair.hops == 1)]
+    words: dict[str, Any] = {
+        "observed": len(joined),
+        "expected": hive - 1,
+        "expected_from": spec.stated_by("hive_cards").witness,
+        "unit": "cards",
+    }
+    if len(joined) >= hive - 1:
+        return passed(f"Joined with {len(joined)} others.", subject=subject, **words)
+    for pair in own:
+        for value in (pair.link_type, pair.hops if pair.link_type == "xgmi" else None):
+            if isinstance(value, Absent):
+                return unknown(subject, value, **words)
+    return fail(f"xGMI joins it directly with {len(joined)} of {hive - 1} others.", subject=subject, **words)
+
+
+@rule(
+    "topology.xgmi.hive",
+    "The cards are in as many hives as they should be",
+    reads="the hive that each card is in (KFD's hive_id, or ROCm's binding)",
+    door="kfd",
+    passes="all cards are in one hive, or in hives of the product's size",
+    fails="a card is in a hive of its own, or the hives are smaller",
+    cause=Cause.not_as_rented,
+    owner=Owner.provider,
+    meaning="Cards of different hives have no xGMI to each other.",
+    next_step="Send this report to the provider: the links of a card have not trained. A cold restart of the "
+    "machine trains "
+    "them anew.",
+    repeat="grep -H hive_id /sys/class/kfd/kfd/topology/nodes/*/properties",
+)
+def xgmi_hive(node: Node, profile: Profile) -> Iterator[Outcome]:
+    spec = _xgmi(profile)
+    if spec is None:
+        yield skipped(NO_XGMI)
+        return
+    if isinstance(node.cards, Absent):
+        yield unknown(NODE, node.cards)
+        return
+    hives: Counter[str] = Counter()
+    for card in node.cards:
+        if card.vendor != "amd" or card.usable is False:
+            continue
+        if isinstance(card.hive, Absent):
+            yield unknown(NODE, card.hive)
+            return
+        hives[card.hive] += 1
+    observed = ", ".join(f"{n} in {hive}" for hive, n in hives.most_common()) or "no card"
+    size = min(spec.hive_cards or profile.count, sum(hives.values()))
+    words: dict[str, Any] = {
+        "observed": observed,
+        "expected": f"{size} in each",
+        "expected_from": spec.stated_by("hive_cards" if spec.hive_cards else "interconnect").witness,
+    }
+    if not hives:
+        yield skipped("There is no card to look at; see cards.listed.")
+    elif set(hives) == {"0x0"}:
+        told = Absent(why=Why.not_supported, detail="the driver names no hive for any card")
+        yield unknown(NODE, told, **words)
+    elif "0x0" in hives or any(n < size for n in hives.values()):
+        yield fail(f"{observed}.", **words)
+    else:
+        yield passed(f"{observed}.", **words)
+
+
+@card_rule(
+    "topology.xgmi.links",
+    "All xGMI links of the card are up",
+    of="amd",
+    door="kfd",
+    reads="state of each xGMI link (amd-smi xgmi -l, ROCm's binding) and its rate as KFD counts it",
+    passes="each is up, at the rate of the product where the profile gives one",
+    fails="one is down, or has a lower rate",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="A link that is down sends its cards' data over others or over PCI Express; one that has trained to a "
+    "lower rate slows every exchange to its pace.",
+    next_step="Send this report to the provider. A cold restart of the machine trains the links anew; the board "
+    "wants a "
+    "look if it comes back.",
+    repeat="amd-smi xgmi -l",
+)
+def xgmi_links(look: Look) -> Outcome:
+    spec, links = _xgmi(look.profile), look.card.links
+    if spec is None:
+        return skipped(NO_XGMI)
+    seen = observe(look.card, "links", look.card.source)
+    words: dict[str, Any] = {"observed_from": seen.source, "unit": "links"}
+    if isinstance(links, Absent):
+        return unknown(NODE, links, **words)
+    if not links:
+        return skipped("The card has no xGMI link here; see topology.pairs.xgmi.")
+    down = [link for link in links if link.active is False]
+    rate = spec.link_speed_mb_per_s
+    slow = [
+        link
+        for link in links
+        if rate and known(link.speed_mb_per_s) and link.speed_mb_per_s < SPEED_SHARE * rate
+    ]
+    words |= {
+        "observed": len(links) - len(down),
+        "expected": len(links),
+        "expected_from": spec.stated_by("interconnect").witness,
+    }
+    if down:
+        ends = ", ".join(str(or_none(link.remote_pci_address) or f"port {link.index}") for link in down)
+        return fail(f"{len(down)} of {len(links)} are down, to: {ends}.", **words)
+    if slow:
+        told = ", ".join(f"link {link.index}: {link.speed_mb_per_s}" for link in slow)
+        words |= {
+            "expected": rate,
+            "expected_from": spec.stated_by("link_speed_mb_per_s").witness,
+            "unit": "MB/s",
+        }
+        return fail(f"Below {rate} MB/s: {told}.", **words | {"observed": told})
+    unseen = next((link.active for link in links if isinstance(link.active, Absent)), None)
+    if unseen is not None:
+        return unknown(NODE, unseen, **words)
+    return passed(f"{len(links)} are up.", **words)
+
+
 # The fabric
 
 
@@ -489,6 +724,7 @@ CUDA_802 = (
 @card_rule(
     "topology.fabric.state",
     "The card has joined the NVSwitch fabric",
+    of="nvidia",
     reads="the card's fabric state and status (nvmlDeviceGetGpuFabricInfoV)",
     passes="the card has joined with success, or belongs to no fabric and need not",
     warns="the card waits for a fabric that the profile does not have",
@@ -654,6 +890,9 @@ def nvswitch(node: Node, profile: Profile) -> Iterator[Outcome]:
     meaning="",
     next_step="",
     repeat="nvidia-smi topo -m; cat /sys/bus/pci/devices/*/numa_node",
+    on_amd=OnAmd(
+        repeat="grep -H . /sys/class/drm/card*/device/numa_node /sys/class/drm/card*/device/local_cpulist"
+    ),
 )
 def numa(look: Look) -> Outcome:
     host = look.node.host

@@ -11,6 +11,7 @@ from nodecheck.judge import REGISTRY, Cause, Finding, Owner, Status, judge
 from nodecheck.profile import Profile
 from tests.healthy import GIB, MIB
 from tests.judge.cases import DENIED, UNASKED, Case, check, faulty, found, healthy, profile
+from tests.judge.rules import test_amd
 
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
 HIDDEN = Absent(why=Why.not_present, detail="no control group can be seen from here")
@@ -32,6 +33,7 @@ GUEST = {"host.virtualization": "kvm"}
 CONTAINER = {"host.container": "docker"}
 
 CASES = [
+    *test_amd.HOST,
     # CPUs: h200x4 asks for 2 a card, derived
     Case("host.cpus", {}, PASS, says="192 CPUs are allowed."),
     Case("host.cpus", {"host.cpu.quota_cpus": 16.0}, PASS, says="16 CPUs are allowed; the control group"),
@@ -207,7 +209,8 @@ def test_every_rule_is_tried_on_what_it_cannot_see(id: str) -> None:
     rule = REGISTRY[id]
     if rule.warns or rule.fails:
         assert any(case.status is WARN for case in CASES if case.id == id)
-    unseen = found(judge(faulty("h200x4", {"host": UNASKED}), profile("h200x4")), id)
+    name = next(case.profile for case in CASES if case.id == id)
+    unseen = found(judge(faulty(name, {"host": UNASKED}), profile(name)), id)
     assert {finding.status for finding in unseen} == {UNKNOWN}
 
 

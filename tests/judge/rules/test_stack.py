@@ -14,6 +14,7 @@ from nodecheck.judge import REGISTRY, Cause, Owner, Status, Verdict, judge, soft
 from nodecheck.judge.rules.stack import runs_on
 from nodecheck.profile import Profile
 from tests.judge.cases import DENIED, HUNG, UNASKED, Case, check, faulty, found, healthy, profile
+from tests.judge.rules import test_amd
 
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
 NONE = Absent(why=Why.not_present, detail="none")
@@ -75,6 +76,7 @@ NO_TORCH = {"stack.torch": NONE}
 UNSEEN = {"stack": UNASKED}
 
 CASES = [
+    *test_amd.STACK,
     # The oldest driver
     Case("stack.driver.minimum", {}, PASS, says="580.159.04"),
     Case("stack.driver.minimum", {"stack.driver.version": "550.54.15"}, PASS),
@@ -596,7 +598,8 @@ def test_every_rule_has_been_seen_to_pass_to_object_and_to_be_blind(id: str) -> 
 
 @pytest.mark.parametrize("id", RULES)
 def test_nothing_of_the_stack_seen_is_never_a_pass(id: str) -> None:
-    judgement = judge(faulty("h200x4", UNSEEN), profile("h200x4"))
+    name = next(case.profile for case in CASES if case.id == id and case.status is PASS)
+    judgement = judge(faulty(name, UNSEEN), profile(name))
     assert {finding.status for finding in found(judgement, id)} == {
         UNKNOWN
     } or id == "stack.driver.fabric_manager"
