@@ -18,7 +18,7 @@ from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import choose_profile
 from nodecheck.facts import Absent, Card, Level, Maybe, Node, Stack
 from nodecheck.probes import STAGES, Probing, Stage
-from nodecheck.report.live import MEASURING, NOTHING, Details, Event, Notice
+from nodecheck.report.progress import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Channel, Json
 from nodecheck.sources.recording import RecordingError, is_recording, load, members

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodecheck.report import live
+from nodecheck.report.progress import STAGES, Details, Progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,10 +27,10 @@ class Clock:
 
 def test_time_left_goes_by_the_slowest_stage_and_never_below_zero() -> None:
     clock = Clock()
-    progress = live.Progress(clock)
+    progress = Progress(clock)
     assert progress.fraction() == 0.0
-    assert progress.seconds_left() == live.STAGES["stack"].typical_seconds
-    for stage in live.STAGES:
+    assert progress.seconds_left() == STAGES["stack"].typical_seconds
+    for stage in STAGES:
         progress.notice(stage, "started")
     clock.now += 2.0
     assert progress.seconds_left() == pytest.approx(6.0)
@@ -38,35 +39,31 @@ def test_time_left_goes_by_the_slowest_stage_and_never_below_zero() -> None:
     clock.now += 100.0
     assert progress.seconds_left() == 0.0
     assert before < progress.fraction() < 1.0
-    for stage in live.STAGES:
+    for stage in STAGES:
         progress.notice(stage, "done")
     assert progress.fraction() == 1.0
 
 
 def test_a_stage_nobody_announced_is_shown_too() -> None:
-    progress = live.Progress()
+    progress = Progress()
     progress.notice("all_reduce", "started")
     assert "all_reduce" in dict(progress.timings())
 
 
 def test_measurements_come_after_one_another_once_they_are_planned() -> None:
     clock = Clock()
-    progress = live.Progress(clock)
-    for stage in live.STAGES:
+    progress = Progress(clock)
+    for stage in STAGES:
         progress.notice(stage, "started")
         progress.notice(stage, "done")
-    progress.notice("measure.hbm", "planned", live.Details(seconds=4.0))
-    progress.notice("measure.host", "planned", live.Details(seconds=6.0))
+    progress.notice("measure.hbm", "planned", Details(seconds=4.0))
+    progress.notice("measure.host", "planned", Details(seconds=6.0))
     assert progress.seconds_left() == pytest.approx(10.0)
     progress.notice("measure.hbm", "started")
     clock.now += 1.0
     assert progress.seconds_left() == pytest.approx(9.0)
-    progress.notice(
-        "measure.hbm", "progress", live.Details(card="GPU 2", fraction=0.5, figure="copy 4297 GB/s")
-    )
-    progress.notice(
-        "measure.hbm", "progress", live.Details(card="GPU 1", fraction=0.25, figure="copy 4290 GB/s")
-    )
+    progress.notice("measure.hbm", "progress", Details(card="GPU 2", fraction=0.5, figure="copy 4297 GB/s"))
+    progress.notice("measure.hbm", "progress", Details(card="GPU 1", fraction=0.25, figure="copy 4290 GB/s"))
     shown = live._figure(dict(progress.timings())["measure.hbm"])
     assert shown == "25%  GPU 1: copy 4290 GB/s"
     progress.notice("measure.hbm", "done")
@@ -87,9 +84,9 @@ def test_in_a_pipe_each_end_of_a_stage_is_a_plain_line() -> None:
             notice(stage, "done")
         notice("cards", "started")
         notice("cards", "failed")
-        notice("measure.pairs", "planned", live.Details(seconds=3.0))
+        notice("measure.pairs", "planned", Details(seconds=3.0))
         notice("measure.pairs", "started")
-        notice("measure.pairs", "progress", live.Details(card="GPU 0", fraction=0.5, figure="379 GB/s"))
+        notice("measure.pairs", "progress", Details(card="GPU 0", fraction=0.5, figure="379 GB/s"))
         notice("measure.pairs", "done")
     lines = stream.getvalue().splitlines()
     assert len(lines) == 4
