@@ -61,8 +61,8 @@ class Library(Fact):
     path: str
     version: Maybe[str] = seen("version in the file name or metadata", linux="file name")
     origin: str
-    """How it is reached: `LD_LIBRARY_PATH`, `ld.so.cache`, `wheel`, `LD_PRELOAD`, `/etc/ld.so.preload`, or
-    `loaded` (found in torch's process)."""
+    """How it is reached: `LD_LIBRARY_PATH`, `ld.so.cache`, `wheel`, `ROCm` (an installation in /opt), `LD_PRELOAD`,
+    `/etc/ld.so.preload`, or `loaded` (found in torch's process)."""
 
 
 class TorchDevice(Fact):
@@ -83,7 +83,11 @@ class Torch(Fact):
     debug: Maybe[bool] = seen("a debug build", torch="torch.version.debug")
     cuda: Maybe[str] = seen("CUDA that torch was built with, `12.8`", torch="torch.version.cuda")
     hip: Maybe[str] = seen("HIP that torch was built with", torch="torch.version.hip")
+    hip_runtime: Maybe[str] = seen_on_amd(
+        "HIP's runtime in torch's process, `7.2.26015`", torch="libamdhip64 hipRuntimeGetVersion"
+    )
     cudnn: Maybe[str] = seen("cuDNN", torch="torch.backends.cudnn.version()")
+    miopen: Maybe[str] = seen_on_amd("MIOpen", torch="torch.backends.cudnn.version()")
     nccl: Maybe[str] = seen("NCCL or RCCL that torch was built with", torch="torch.cuda.nccl.version()")
     nccl_loaded: Maybe[Library] = seen(
         "the NCCL library in torch's process, with the version it gives itself; `not_present` where NCCL is "
@@ -98,6 +102,10 @@ class Torch(Fact):
     )
     available: Maybe[bool] = seen("torch sees a GPU", torch="torch.cuda.is_available()")
     device_count: Maybe[int] = seen("devices torch sees", torch="torch.cuda.device_count()")
+    runtime_count: Maybe[int] = seen(
+        "devices that the runtime counts, of which torch may count others by other means",
+        torch="torch._C._cuda_getDeviceCount()",
+    )
     devices: Maybe[tuple[TorchDevice, ...]] = seen("devices", torch="torch.cuda.get_device_properties()")
     import_seconds: Maybe[float] = seen("time for `import torch`", torch="clock around the import")
     folders: Maybe[tuple[str, ...]] = seen(
@@ -108,11 +116,11 @@ class Torch(Fact):
 
 
 class CudaError(Fact):
-    """A CUDA driver-API result."""
+    """A result of CUDA's driver API, of HIP's runtime, or of ROCm's below it."""
 
     code: int
     name: str
-    """`CUDA_ERROR_SYSTEM_NOT_READY`."""
+    """`CUDA_ERROR_SYSTEM_NOT_READY`, `hipErrorNoDevice`, `HSA_STATUS_ERROR_OUT_OF_RESOURCES`."""
     message: str
 
 
@@ -137,10 +145,25 @@ class Toolkit(Fact):
     version: Maybe[str] = seen("CUDA toolkit", linux="version.json, version.txt or nvcc --version")
 
 
+class Extension(Fact):
+    """A package with code for cards, beside torch."""
+
+    name: str
+    version: str
+    built_for: Maybe[tuple[Literal["cuda", "hip"], ...]] = seen(
+        "platforms that it carries code for; none: no code of its own",
+        linux="sections and linked libraries of its shared objects",
+    )
+
+
 class Stack(Gathered):
     driver: Driver = Driver()
     interpreter: Maybe[Interpreter] = seen("the renter's Python", linux="PATH")
     torch: Maybe[Torch] = seen("PyTorch in that interpreter", torch="import torch")
+    extensions: Maybe[tuple[Extension, ...]] = seen(
+        "packages with GPU code in that interpreter, torch and triton among them",
+        linux="the packages' metadata and shared objects",
+    )
     other_torches: Maybe[tuple[str, ...]] = seen(
         "further interpreters and folders with a torch of their own", linux="PATH, sys.path"
     )

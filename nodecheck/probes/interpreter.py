@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar
 
 from nodecheck.facts import Absent, Maybe, Why
-from nodecheck.facts.stack import ContextTest, CudaError, Library, Torch, TorchDevice
-from nodecheck.probes import cuda_errors
+from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
+from nodecheck.facts.stack import ContextTest, CudaError, Extension, Library, Torch, TorchDevice
+from nodecheck.probes import cuda_errors, hip_errors
 from nodecheck.sources.channel import Json
 
 T = TypeVar("T")
+
+PLATFORMS: tuple[Literal["cuda", "hip"], ...] = ("cuda", "hip")
 
 KERNEL_SUM = 2**20 * (2**20 - 1) // 2
 """What the worker's kernel must come to: 0 + 1 + … + (2^20 - 1)."""
@@ -153,17 +156,18 @@ def _context_error(said: Said) -> CudaError | None:
             return result
     for item in ("sum", "device"):
         error = said.error(item)
-        found = cuda_errors.of_exception(str(error.get("message", "")), _number(error.get("code")))
+        message, code = str(error.get("message", "")), _number(error.get("code"))
+        found = hip_errors.of_exception(message, code) or cuda_errors.of_exception(message, code)
         if found is not None:
             return found
-    return None
+    return hip_errors.of_log(said.log) if said.signal else None
 
 
 def _worked(card: str, said: Said, error: CudaError | None) -> Maybe[bool]:
     if error is not None:
         return False
-    for item in ("sum", "context"):
-        if said.error(item):
+    for item in ("sum", "context", "init"):
+        if said.error(item) and said.error(item).get("missing") is not True:
             return said.why_not(item)
     total = said.get("sum", dict)
     if isinstance(total, Absent):
@@ -202,8 +206,9 @@ def _not_by_the_driver(card: str, said: Said) -> Absent | None:
     device = said.get("device", dict)
     if isinstance(device, Absent):
         return device
-    if device.get("uuid") != card:
-        return Absent(why=Why.failed, detail=f"CUDA handed out another card, {str(device.get('uuid'))[:80]}")
+    if device.get("uuid", "") not in (None, card):  # None: the card tells HIP none, which found it all the same
+        named = str(device.get("uuid"))[:80]
+        return Absent(why=Why.failed, detail=f"the driver handed out another card, {named}")
     return None
 
 
@@ -231,14 +236,16 @@ def torch(said: Said) -> Maybe[Torch]:
     if isinstance(seconds, Absent):
         return said.why_not("import")
     cuda, hip = said.get("cuda", str), said.get("hip", str)
-    cpu_only = _none(cuda) and _none(hip)
+    cpu_only, on_rocm = _none(cuda) and _none(hip), not isinstance(hip, Absent)
     return Torch(
         version=said.get("version", str),
         path=said.get("path", str),
         debug=said.get("debug", bool),
         cuda=cuda,
         hip=hip,
-        cudnn=_cudnn(said.get("cudnn", int)),
+        hip_runtime=_hip_version(said.get("hip_runtime", int)) if on_rocm else AMD_ALONE,
+        cudnn=NVIDIA_ALONE if on_rocm else _cudnn(said.get("cudnn", int)),
+        miopen=_miopen(said.get("cudnn", int)) if on_rocm else AMD_ALONE,
         nccl=Absent(why=Why.not_present, detail="this torch is built without GPU support")
         if cpu_only
         else _nccl_built(said.get("nccl", list)),
@@ -247,6 +254,7 @@ def torch(said: Said) -> Maybe[Torch]:
         arch_list=texts(said.get("arch_list", list)),
         available=said.get("available", bool),
         device_count=said.get("device_count", int),
+        runtime_count=said.get("runtime_count", int),
         devices=devices(said),
         import_seconds=seconds,
         folders=texts(said.get("folders", list)),
@@ -264,6 +272,20 @@ def _cudnn(number: Maybe[int]) -> Maybe[str]:
         return number
     major = 10000 if number >= 90000 else 1000
     return f"{number // major}.{number % major // 100}.{number % 100}"
+
+
+def _miopen(number: Maybe[int]) -> Maybe[str]:
+    """What torch gives for cuDNN's version: 1 000 000 × major + 1000 × minor + patch."""
+    if isinstance(number, Absent):
+        return number
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+
+def _hip_version(number: Maybe[int]) -> Maybe[str]:
+    """`hipRuntimeGetVersion`: 10 000 000 × major + 100 000 × minor + patch."""
+    if isinstance(number, Absent):
+        return number
+    return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
 
 
 def _nccl_built(version: Maybe[list[Json]]) -> Maybe[str]:
@@ -308,6 +330,26 @@ def _field(device: dict[str, Json], name: str, kind: type[T]) -> Maybe[T]:
     if value is None:
         return Absent(why=Why.not_supported, detail="this torch does not tell")
     return value if _is(value, kind) else Absent(why=Why.failed, detail=str(value)[:80])
+
+
+def extensions(said: Said) -> Maybe[tuple[Extension, ...]]:
+    answer = said.get("extensions", list)
+    if isinstance(answer, Absent):
+        return answer
+    return tuple(
+        Extension(name=name, version=version, built_for=_built_for(package))
+        for package in answer
+        if isinstance(package, dict)
+        and isinstance(name := package.get("name"), str)
+        and isinstance(version := package.get("version"), str)
+    )
+
+
+def _built_for(package: Mapping[str, Json]) -> Maybe[tuple[Literal["cuda", "hip"], ...]]:
+    platforms = package.get("built_for")
+    if not isinstance(platforms, list) or not package.get("files"):
+        return Absent(why=Why.not_present, detail="its metadata name no shared object")
+    return tuple(platform for platform in PLATFORMS if platform in platforms)
 
 
 def texts(answer: Maybe[Any]) -> Maybe[tuple[str, ...]]:

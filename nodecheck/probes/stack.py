@@ -19,6 +19,7 @@ from nodecheck.sources.deadline import beside
 from nodecheck.sources.files import Files
 from nodecheck.sources.nvml import Survey
 from nodecheck.sources.process import Process
+from nodecheck.sources.visible import of_amd
 
 INTERCEPTORS = re.compile(r"/lib(vgpu|cuda-control|vcuda|nvshare|gemhook)\b")
 """Libraries that stand between programs and CUDA to share a card out: HAMi, vCUDA, nvshare, KubeShare."""
@@ -33,6 +34,7 @@ _IN_WHEEL = "/nvidia/"
 _IMAGE_FILES = ("/etc/os-release", "/etc/cloud/build.info")
 _DRIVER_FILES = re.compile(r"lib(cuda|nvidia-ml)\.so")
 _NCCL_FILES = re.compile(r"lib[nr]ccl\.so")
+_RCCL_FILES = re.compile(r"librccl\.so")
 
 T = TypeVar("T")
 
@@ -61,6 +63,7 @@ def probe(
     variables = or_none(environment) or {}
     chosen = interpreter.chosen()
     describing = beside(interpreter.describe)
+    listing = beside(interpreter.extensions)
     tests = _start_contexts(interpreter, or_none(cards) or (), variables, describing, start)
 
     # While torch is being imported:
@@ -71,11 +74,13 @@ def probe(
     preload_file = files.read("/etc/ld.so.preload")
 
     said = Said(describing.result())
-    reachable = list(_reachable(files, variables, "" if isinstance(cache, Absent) else cache.stdout, said))
+    cached = "" if isinstance(cache, Absent) else cache.stdout
+    reachable = [*_reachable(files, variables, cached, said), *_in_rocm(files)]
     return Stack(
         driver=_driver(survey, files, said),
         interpreter=chosen if isinstance(chosen, Absent) else _interpreter(chosen),
         torch=said_by.torch(said),
+        extensions=said_by.extensions(Said(listing.result())),
         other_torches=chosen if isinstance(chosen, Absent) else said_by.texts(chosen.get("others")),
         cuda_init=said_by.cuda_init(said),
         contexts=tuple(
@@ -170,18 +175,23 @@ def _start_contexts(
 ) -> list[tuple[str, Future[ContextTest] | Absent]]:
     """A test for each card, started or set aside; one of the CPU where there is no card.
 
-    A card that the renter's own CUDA_VISIBLE_DEVICES hides is left alone.
+    A card that the renter's own variables hide is left alone.
     """
     if not cards:
         return [("cpu", beside(lambda: _alone(interpreter, "cpu")))]
-    variable = variables.get("CUDA_VISIBLE_DEVICES")
+    hiding = {
+        uuid: [(name, variables[name]) for name in _hiding(uuid) if name in variables]
+        for card in cards
+        if known(uuid := card.uuid)
+    }
     # Torch's own list takes as long as an import of torch: waited for only where something may be hidden.
-    visible = () if variable is None else _torch_uuids(Said(describing.result()))
+    visible = _torch_uuids(Said(describing.result())) if any(hiding.values()) else ()
 
     def obstacle(card: Card) -> Absent | None:
         if isinstance(card.uuid, Absent):
             return Absent(why=Why.not_asked, detail=f"its UUID is not known ({card.uuid})")
-        hidden = None if variable is None else _hidden(card.uuid, len(cards), variable, visible)
+        reasons = (_hidden(card.uuid, len(cards), variable, visible) for variable in hiding[card.uuid])
+        hidden = next((reason for reason in reasons if reason), None)
         return None if hidden is None else Absent(why=Why.not_asked, detail=hidden)
 
     obstacles = {card.key: obstacle(card) for card in cards}
@@ -224,26 +234,34 @@ def _torch_uuids(said: Said) -> tuple[str, ...]:
     return () if isinstance(devices, Absent) else tuple(d.uuid for d in devices if known(d.uuid))
 
 
-def _hidden(uuid: str, count: int, variable: str, visible: tuple[str, ...]) -> str | None:
-    """Why the card counts as hidden by CUDA_VISIBLE_DEVICES; None where it is visible.
+def _hiding(uuid: str) -> tuple[str, ...]:
+    """The variables that hide this vendor's cards, the one first that is read first."""
+    if of_amd(uuid):
+        return ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+    return ("CUDA_VISIBLE_DEVICES",)
+
+
+def _hidden(uuid: str, count: int, variable: tuple[str, str], visible: tuple[str, ...]) -> str | None:
+    """Why the card counts as hidden by the variable (name, value); None where it is visible.
 
     `visible` are the UUIDs that torch sees. Where it sees none the variable alone must tell; its numbers are
-    CUDA's, so they say something only where they name none of the `count` cards or all.
+    the runtime's, so they say something only where they name none of the `count` cards or all.
     """
-    reason = f"CUDA_VISIBLE_DEVICES={variable} hides it"
+    name, value = variable
+    reason = f"{name}={value} hides it"
     if visible:
         return None if uuid in visible else reason
     numbers = set()
-    for entry in (entry.strip() for entry in variable.split(",")):
+    for entry in (entry.strip() for entry in value.split(",")):
         if entry.isascii() and entry.isdecimal():
             numbers.add(entry)
         elif not entry.startswith(("GPU-", "MIG-")):
-            break  # CUDA reads no further than the first entry that is no device
-        elif uuid.startswith(entry):
+            break  # it is read no further than the first entry that is no device
+        elif uuid.lower().startswith(entry.lower()):
             return None
     if numbers >= {str(number) for number in range(count)}:
         return None
-    return f"CUDA_VISIBLE_DEVICES={variable} may hide it" if numbers else reason
+    return f"{name}={value} may hide it" if numbers else reason
 
 
 def _driver(survey: Maybe[Survey], files: Files, said: Said) -> Driver:
@@ -341,6 +359,15 @@ def _reachable(files: Files, variables: Mapping[str, str], cache: str, said: Sai
         _, arrow, path = line.rpartition(" => ")
         if arrow:
             yield path.strip(), _UNVERSIONED, "ld.so.cache"
+
+
+def _in_rocm(files: Files) -> Iterator[_Place]:
+    """RCCL of every ROCm installation; a build of torch for ROCm mostly brings its own."""
+    for name in or_none(files.list("/opt")) or ():
+        folder = f"/opt/{name}/lib"
+        for library in (or_none(files.list(folder)) or ()) if name.startswith("rocm") else ():
+            if _RCCL_FILES.match(library):
+                yield f"{folder}/{library}", _UNVERSIONED, "ROCm"
 
 
 def _preloads(

@@ -29,6 +29,7 @@ from pathlib import Path
 from nodecheck.facts import Absent, Why
 from nodecheck.sources.channel import Answer, Json
 from nodecheck.sources.companion import LOG_BYTES, Companion
+from nodecheck.sources.visible import of_amd, showing
 
 PROGRAM = Path(__file__).parents[1] / "measure" / "workers" / "worker.py"
 
@@ -279,7 +280,11 @@ class Crew:
         self._refused.clear()
         self._start_seconds = deadline_seconds
         for card, own in asked.items():
-            others = {_device(other): other for other in asked if _device(other) != _device(card)}
+            others = {
+                _device(other): other
+                for other in asked
+                if _device(other) != _device(card) and of_amd(_device(other)) is of_amd(_device(card))
+            }
             cards = [card, *others.values()]
             cpus = own.get("cpus")
             self._start[card] = {
@@ -288,13 +293,14 @@ class Crew:
                 "cpus": cpus.get(card) if isinstance(cpus, dict) else None,
             }
             self._environment[card] = {
-                **(_HIDDEN if _on_cpu(card) else {"CUDA_VISIBLE_DEVICES": ",".join(map(_device, cards))}),
+                **(_HIDDEN if _on_cpu(card) else showing([_device(one) for one in cards])),
                 **own["environment"],
             }
             self._python = str(own.get("python", ""))
         began = time.monotonic()
         for uuid in {_device(card) for card in asked if card.startswith("GPU-")}:
-            self._sample(uuid)
+            if not of_amd(uuid):
+                self._sample(uuid)
         on_cards = [card for card in asked if _named(card)]
         if len(on_cards) > 1 and not self._over:
             self._prepare(_APART["transport"], on_cards)
@@ -461,7 +467,7 @@ def _on_cpu(card: str) -> bool:
 
 
 def _named(card: str) -> bool:
-    """Whether it is a card by its UUID, which CUDA_VISIBLE_DEVICES takes."""
+    """Whether it is a card by its UUID, by which a program can be shown it."""
     return card.startswith(("GPU-", "MIG-"))
 
 

@@ -17,8 +17,10 @@ from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live
 from nodecheck.sources.deadline import beside, within
+from nodecheck.sources.visible import of_amd, showing
 
 WORKER = Path(__file__).parents[1] / "measure" / "workers" / "stack.py"
+EXTENSIONS = WORKER.with_name("extensions.py")
 
 DEADLINE_SECONDS = 120.0
 """For one worker, start to end. The first `import torch` of a boot takes about 6 s, from a network disk up to
@@ -49,6 +51,10 @@ class Interpreter:
         it was cut off; `cut_off`: why it was; `log`: the end of what it printed; `seconds`.
         """
         return self._object("describe")
+
+    def extensions(self) -> Maybe[dict[str, Json]]:
+        """Packages with GPU code beside torch, as the item `extensions`; the answer has the shape of `describe`'s."""
+        return self._object("extensions")
 
     def context(self, card: str) -> Maybe[dict[str, Json]]:
         """A context and one tiny kernel on the card with this UUID, or on `cpu`, in a process of its own.
@@ -103,12 +109,14 @@ class _Renter:
             return chosen
         if question == "describe":
             return self._ask(chosen["path"], "describe")
+        if question == "extensions":
+            return self._ask(chosen["path"], program=EXTENSIONS)
         word, _, card = question.partition(" ")
         if word != "context" or not card:
             return Absent(why=Why.failed, detail=f"no such question: {question[:80]}")
         if card == "cpu":
             return self._ask(chosen["path"], "cpu")
-        return self._ask(chosen["path"], "context", {"CUDA_VISIBLE_DEVICES": card})
+        return self._ask(chosen["path"], "hip" if of_amd(card) else "context", showing([card]))
 
     def _choose_once(self) -> Maybe[dict[str, Json]]:
         with self._lock:
@@ -194,15 +202,16 @@ class _Renter:
     def _ask(
         self,
         path: str,
-        mode: str,
+        mode: str = "",
         variables: Mapping[str, str] | None = None,
         deadline_seconds: float | None = None,
+        program: Path = WORKER,
     ) -> Maybe[dict[str, Json]]:
         seconds = deadline_seconds or self._deadline_seconds
         dump_after = seconds - min(3.0, seconds / 5)  # in time to be read before the end
         # The environment is part of what is under test: nothing of it is left out.
         said = child.collect(
-            [path, str(WORKER), mode, f"{dump_after:g}"],
+            [path, str(program), *([mode] if mode else []), f"{dump_after:g}"],
             deadline_seconds=seconds,
             env={**self._environment, **(variables or {})},
             limit_bytes=LOG_BYTES,

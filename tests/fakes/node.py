@@ -204,6 +204,7 @@ def _without_cards(kind: Kind) -> FakeNode:
     }
     node.interpreter = {
         "chosen": _chosen(),
+        "extensions": said({"extensions": []}, ""),
         "describe": said(
             _torch_items("2.11.0+cpu") | {"available": False, "device_count": 0, "devices": []}, "done"
         ),
@@ -331,6 +332,7 @@ def _with_torch(node: FakeNode, card: Product, count: int, kind: Kind) -> None:
         "libraries": [f"{folder}/libcuda.so.{fake.DRIVER}", NCCL],
         "available": True,
         "device_count": count,
+        "runtime_count": count,
         "devices": [
             {
                 "index": i,
@@ -346,6 +348,7 @@ def _with_torch(node: FakeNode, card: Product, count: int, kind: Kind) -> None:
     }
     node.interpreter = {
         "chosen": _chosen(),
+        "extensions": said({"extensions": _extensions()}, ""),
         "describe": said(items, "done"),
         "context cpu": said(_kernel(), "done"),
     }
@@ -361,6 +364,15 @@ def _with_torch(node: FakeNode, card: Product, count: int, kind: Kind) -> None:
             },
             "done",
         )
+
+
+def _extensions() -> list[dict[str, Any]]:
+    """What the worker says of packages with GPU code."""
+    return [
+        {"name": "flash-attn", "version": "2.8.3", "built_for": ["cuda"], "files": 1},
+        {"name": "torch", "version": "2.11.0", "built_for": ["cuda"], "files": 9},
+        {"name": "triton", "version": "3.6.0", "built_for": ["cuda", "hip"], "files": 4},
+    ]
 
 
 def split(profile: str) -> tuple[str, int]:

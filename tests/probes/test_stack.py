@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodecheck.facts import Absent, Card, Maybe, Stack, Why
+from nodecheck.facts import Absent, Card, Maybe, Stack, Why, known
 from nodecheck.facts.base import AMD_ALONE
 from nodecheck.facts.stack import CudaError, Library, Toolkit
 from nodecheck.probes import cuda_errors, stack
+from nodecheck.probes import interpreter as said_by
 from nodecheck.sources import files as file_source
 from nodecheck.sources import interpreter as interpreter_source
 from nodecheck.sources.channel import Channel, Json, Recorded, encode
@@ -774,3 +775,126 @@ def test_any_text_of_a_file_gives_a_version_or_a_reason(text: str) -> None:
     version, module = stack._kernel_module(text)
     assert isinstance(version, (str, Absent))
     assert isinstance(module, (str, Absent))
+
+
+# AMD's
+
+
+AMD_UUID = "GPU-00000000000abc01"
+SUCCESS: Json = {"code": 0, "name": "hipSuccess", "message": "no error"}
+HIP_WORDS = "HIP error: invalid device function\nHIP kernel errors might be asynchronously reported"
+HSA_WORDS = (
+    "aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate. code: 0x1008"
+)
+
+
+def amd_card() -> Card:
+    return Card(vendor="amd", source="sysfs", index=0, uuid=AMD_UUID, pci_address="0000:0c:00.0")
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({}, None),
+        ({"ROCR_VISIBLE_DEVICES": "0"}, None),
+        ({"ROCR_VISIBLE_DEVICES": AMD_UUID.upper()}, None),
+        ({"ROCR_VISIBLE_DEVICES": ""}, "ROCR_VISIBLE_DEVICES= hides it"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-0000000000000007"}, "hides it"),
+        ({"ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "-1"}, "HIP_VISIBLE_DEVICES=-1 hides it"),
+        ({"GPU_DEVICE_ORDINAL": "3"}, "GPU_DEVICE_ORDINAL=3 may hide it"),
+        ({"NVIDIA_VISIBLE_DEVICES": "none"}, None),
+    ],
+    ids=str,
+)
+def test_a_card_of_amd_s_that_the_renter_hides_is_left_alone(
+    tmp_path: Path, variables: dict[str, str], why: str | None
+) -> None:
+    told = {"init": SUCCESS, "device": {"uuid": AMD_UUID}, "context": SUCCESS, "sum": SUM}
+    found = probe(
+        tmp_path,
+        environment=variables,
+        cards=(amd_card(),),
+        interpreter={f"context {AMD_UUID}": answer(told, "done"), "describe": answer({"devices": []})},
+    )
+    assert known(found.contexts)
+    (test,) = found.contexts
+    if why is None:
+        assert test.ok is True
+    else:
+        assert isinstance(test.ok, Absent)
+        assert why in test.ok.detail
+
+
+def test_what_a_rocm_build_says(tmp_path: Path) -> None:
+    items = TORCH | {
+        "cuda": None,
+        "hip": "7.2.26015-fc0010cf6a",
+        "cudnn": 3005001,
+        "hip_runtime": 70226015,
+        "device_count": 0,
+        "runtime_count": 8,
+        "nccl": [2, 27, 7],
+        "nccl_loaded": {"path": "/venv/torch/lib/librccl.so.1", "version": 22707},
+    }
+    found = probe(
+        tmp_path,
+        interpreter={"describe": answer(items)},
+        files={"/opt/rocm-7.2.0/lib/librccl.so.1.0.70200": "", "/opt/rocm-7.2.0/lib/librccl-anp.so": ""},
+    )
+    torch = found.torch
+    assert known(torch)
+    assert (torch.miopen, torch.hip_runtime, torch.runtime_count) == ("3.5.1", "7.2.26015", 8)
+    assert isinstance(torch.cudnn, Absent)
+    assert known(torch.nccl_loaded)
+    assert torch.nccl_loaded.version == "2.27.7"
+    assert known(found.nccl_libraries)
+    assert [(one.path, one.version, one.origin) for one in found.nccl_libraries] == [
+        ("/opt/rocm-7.2.0/lib/librccl.so.1.0.70200", "1.0.70200", "ROCm")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (
+            answer({"init": {"code": 100, "name": "hipErrorNoDevice", "message": "none"}}, "init"),
+            "hipErrorNoDevice",
+        ),
+        (
+            answer(
+                {"init": SUCCESS}, "kernel", errors={"sum": {"type": "RuntimeError", "message": HIP_WORDS}}
+            ),
+            "hipErrorInvalidDeviceFunction",
+        ),
+        (
+            {**answer({"init": SUCCESS}, "kernel"), "returncode": -6, "log": HSA_WORDS},
+            "HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+        ),
+    ],
+    ids=["HIP's number", "torch's words", "the runtime's last words"],
+)
+def test_errors_of_rocm_have_names(said: dict[str, Any], name: str) -> None:
+    test = said_by.context(AMD_UUID, said_by.Said(said))
+    assert test.ok is False
+    assert known(test.error)
+    assert test.error.name == name
+
+
+def test_extensions_and_what_they_are_built_for(tmp_path: Path) -> None:
+    packages = [
+        {"name": "flash-attn", "version": "2.8.3", "built_for": ["hip", "quantum"], "files": 1},
+        {"name": "deepspeed", "version": "0.18.0", "built_for": [], "files": 0},
+        {"name": 7, "version": "1"},
+        "nonsense",
+    ]
+    found = probe(tmp_path, interpreter={"extensions": answer({"extensions": packages}, "")})
+    assert known(found.extensions)
+    assert [(one.name, one.version) for one in found.extensions] == [
+        ("flash-attn", "2.8.3"),
+        ("deepspeed", "0.18.0"),
+    ]
+    assert found.extensions[0].built_for == ("hip",)
+    assert isinstance(found.extensions[1].built_for, Absent)
+    older = probe(tmp_path)
+    assert isinstance(older.extensions, Absent)
+    assert older.extensions.why is Why.not_asked

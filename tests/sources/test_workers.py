@@ -259,7 +259,71 @@ def test_a_worker_on_another_card_is_none(cuda: Team, tmp_path: Path) -> None:
     program = tmp_path / "workers" / "stack.py"
     program.write_text(program.read_text() + "\ndashed = lambda raw: 'GPU-another'\n")
     said = cuda.start(CARDS[:1])
-    assert "CUDA handed out another card, GPU-another" in said["errors"][CARDS[0]]["message"]
+    assert "the driver handed out another card, GPU-another" in said["errors"][CARDS[0]]["message"]
+
+
+@pytest.fixture
+def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    """Over a made-up libamdhip64, and a torch that stands for a build for ROCm."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler here")
+    for name, value in made_up.rocm_environment(FAKE_HIP_CARDS="4").items():
+        monkeypatch.setenv(name, value)
+    team = Team(tmp_path, None)
+    yield team
+    team.crew.end()
+    assert fake.all_gone(tmp_path, 2)
+
+
+AMD_CARDS = [made_up.hip_uuid(3), made_up.hip_uuid(1)]
+
+
+@pytest.mark.parametrize(
+    "renters",
+    [{}, {"HIP_VISIBLE_DEVICES": "2,3,0"}, {"CUDA_VISIBLE_DEVICES": "3"}, {"ROCR_VISIBLE_DEVICES": "0,3,1"}],
+    ids=str,
+)
+def test_each_worker_has_its_own_card_of_amd_s(
+    rocm: Team, monkeypatch: pytest.MonkeyPatch, renters: dict[str, str]
+) -> None:
+    """Whatever the renter shows to programs: HIP would number what that leaves."""
+    for name, value in renters.items():
+        monkeypatch.setenv(name, value)
+    said = rocm.start(AMD_CARDS)
+    assert not said["errors"]
+    renter = Interpreter(interpreter.live(sys.executable, environment=dict(os.environ)))
+    for card in AMD_CARDS:
+        answer = said["answers"][card]
+        assert (answer["uuid"], answer["name"]) == (card, "AMD Instinct MI300X")
+        assert answer["context"]["items"]["device"]["uuid"] == card
+        assert answer["context"]["step"] == "done"
+        alone = renter.context(card)
+        assert not isinstance(alone, Absent)
+        assert alone["items"]["device"]["uuid"] == card
+        assert alone["items"].keys() == answer["context"]["items"].keys()
+    # The own card first, then the others; NVML has nothing to say of them.
+    seen = rocm.run("echo", AMD_CARDS)["answers"]
+    assert seen[AMD_CARDS[1]]["cards"] == AMD_CARDS[::-1]
+    assert not rocm.crew._samplers
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "words"),
+    [
+        ({"FAKE_HIP_INIT": "100"}, "init", "hipErrorNoDevice: no ROCm-capable device"),
+        ({"FAKE_HIP_CONTEXT": "999"}, "context", "hipErrorUnknown"),
+        ({"FAKE_TORCH": "kernel-209"}, "kernel", "HIP error: invalid device function"),
+        ({"FAKE_HIP": ""}, "init", "no build for ROCm"),
+        ({"FAKE_TORCH": "hsa"}, "kernel", "SIGABRT"),
+    ],
+)
+def test_a_card_of_amd_s_that_refuses_is_told_by_its_worker(
+    rocm: Team, fault: dict[str, str], step: str, words: str
+) -> None:
+    said = rocm.start(AMD_CARDS, each={AMD_CARDS[1]: {"environment": fault}})
+    assert said["answers"].keys() == {AMD_CARDS[0]}
+    assert said["errors"][AMD_CARDS[1]]["step"] == step
+    assert words in said["errors"][AMD_CARDS[1]]["message"]
 
 
 def test_the_same_start_again_starts_nothing(team: Team) -> None:

@@ -3,11 +3,11 @@
 Stand-alone: Python >= 3.8, the standard library and torch (>= 2.0) alone. A worker that measures tries its card with
 the functions below as it starts (`worker.py`); by itself this is started by its path as
 
-    python stack.py find|describe|context|cpu DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
+    python stack.py find|describe|context|hip|cpu DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
 
 `find` looks whether there is a torch, without importing it. `describe` says what the driver and torch say of
-themselves. `context` makes a context and runs one tiny kernel on the only card that CUDA_VISIBLE_DEVICES
-leaves; `cpu` runs the same kernel on the CPU.
+themselves. `context` makes a context and runs one tiny kernel on the only card of NVIDIA's that the environment
+leaves, `hip` on that of AMD's; `cpu` runs the same kernel on the CPU.
 
 Answers go to the descriptor, a JSON object a line:
 
@@ -46,7 +46,7 @@ every card anew, which takes some seconds a card."""
 MESSAGE_CHARACTERS = 2000
 
 OF_INTEREST = re.compile(
-    r"/lib(cuda|nvidia-ml|nccl|rccl|cudart|cudnn|amdhip64|vgpu|cuda-control|vcuda|nvshare|gemhook)[-.\w]*\.so[.\w]*$"
+    r"/lib(cuda|nvidia-ml|nccl|rccl|cudart|cudnn|amdhip64|hsa-runtime64|MIOpen|amd_smi|rocm_smi64|vgpu|cuda-control|vcuda|nvshare|gemhook)[-.\w]*\.so[.\w]*$"
 )
 """Libraries worth naming when they are found in the process."""
 
@@ -102,8 +102,30 @@ def described(error: BaseException) -> Dict[str, Any]:
     }
 
 
-class Driver:
-    """The CUDA driver API by ctypes: it gives the number of an error, where torch gives only its words."""
+class Api:
+    """A vendor's API by ctypes: it gives the number of an error, where torch gives only its words."""
+
+    def result(self, code: int) -> Dict[str, Any]:
+        """What a call returned, with its name and text as the library gives them."""
+        raise NotImplementedError
+
+    def count(self) -> int:
+        raise NotImplementedError
+
+    def device(self, index: int) -> Dict[str, Any]:
+        """UUID and PCI address of a device in the API's own order."""
+        raise NotImplementedError
+
+    def devices(self) -> List[Dict[str, Any]]:
+        return [self.device(index) for index in range(self.count())]
+
+    def require(self, code: int) -> None:
+        if code != 0:
+            raise DriverError(self.result(code))
+
+
+class Driver(Api):
+    """The CUDA driver API."""
 
     def __init__(self) -> None:
         """Raises OSError where there is no libcuda.so.1."""
@@ -113,7 +135,6 @@ class Driver:
         return self.result(self.library.cuInit(0))
 
     def result(self, code: int) -> Dict[str, Any]:
-        """A CUresult with its name and text, as the driver gives them."""
         return {
             "code": code,
             "name": self._text("cuGetErrorName", code),
@@ -126,11 +147,10 @@ class Driver:
         self.require(self.library.cuDriverGetVersion(ctypes.byref(number)))
         return number.value
 
-    def devices(self) -> List[Dict[str, Any]]:
-        """UUID and PCI address of each device in CUDA's own order."""
+    def count(self) -> int:
         count = ctypes.c_int()
         self.require(self.library.cuDeviceGetCount(ctypes.byref(count)))
-        return [self.device(index) for index in range(count.value)]
+        return count.value
 
     def device(self, index: int) -> Dict[str, Any]:
         handle = self.handle(index)
@@ -149,14 +169,55 @@ class Driver:
         context = ctypes.c_void_p()
         return self.result(self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.handle(0)))
 
-    def require(self, code: int) -> None:
-        if code != 0:
-            raise DriverError(self.result(code))
-
     def _text(self, function: str, code: int) -> str:
         text = ctypes.c_char_p()
         getattr(self.library, function)(code, ctypes.byref(text))
         return (text.value or b"").decode("utf-8", "replace")
+
+
+class Hip(Api):
+    """HIP's runtime: the very library that torch has loaded, of which a machine often has several."""
+
+    def __init__(self) -> None:
+        """Raises OSError where this process has not loaded it."""
+        paths = [path for path in loaded_libraries() if "/libamdhip64" in path]
+        if not paths:
+            raise OSError("this torch has not loaded HIP's runtime (libamdhip64): it is no build for ROCm")
+        self.library = ctypes.CDLL(paths[0])
+        for function in ("hipGetErrorName", "hipGetErrorString"):
+            getattr(self.library, function).restype = ctypes.c_char_p
+
+    def init(self) -> Dict[str, Any]:
+        return self.result(self.library.hipInit(0))
+
+    def result(self, code: int) -> Dict[str, Any]:
+        return {
+            "code": code,
+            "name": (self.library.hipGetErrorName(code) or b"").decode("utf-8", "replace"),
+            "message": (self.library.hipGetErrorString(code) or b"").decode("utf-8", "replace"),
+        }
+
+    def version(self) -> int:
+        """10 000 000 × major + 100 000 × minor + patch."""
+        number = ctypes.c_int()
+        self.require(self.library.hipRuntimeGetVersion(ctypes.byref(number)))
+        return number.value
+
+    def count(self) -> int:
+        count = ctypes.c_int()
+        self.require(self.library.hipGetDeviceCount(ctypes.byref(count)))
+        return count.value
+
+    def device(self, index: int) -> Dict[str, Any]:
+        uuid, address = ctypes.create_string_buffer(16), ctypes.create_string_buffer(64)
+        self.require(self.library.hipDeviceGetUuid(uuid, index))
+        self.require(self.library.hipDeviceGetPCIBusId(address, 64, index))
+        return {"uuid": hip_uuid(uuid.raw), "pci_address": address.value.decode("ascii", "replace").lower()}
+
+    def use_first(self) -> Dict[str, Any]:
+        """Have a context on the first device, as torch will."""
+        code = self.library.hipSetDevice(0)
+        return self.result(code or self.library.hipDeviceSynchronize())
 
 
 class DriverError(Exception):
@@ -169,6 +230,26 @@ def dashed(raw: bytes) -> str:
     """A UUID as NVML writes it."""
     digits = raw.hex()
     return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def hip_uuid(raw: bytes) -> Optional[str]:
+    """A UUID as KFD and ROCm's tools write it: HIP's sixteen bytes are the characters of that number.
+
+    None where the card has none to give (a virtual function may not).
+    """
+    digits = raw.decode("ascii", "replace").lower()
+    return "GPU-" + digits if re.match(r"[0-9a-f]{16}$", digits) else None
+
+
+def torch_uuid(torch: Any, properties: Any) -> Optional[str]:
+    """The UUID in a device's properties; None where this torch has none."""
+    told = getattr(properties, "uuid", None)
+    if told is None:
+        return None
+    if not torch.version.hip:
+        return "GPU-" + str(told)
+    digits = str(told).replace("-", "")
+    return hip_uuid(bytes.fromhex(digits)) if re.match(r"[0-9a-f]{32}$", digits) else None
 
 
 def find(answers: Answers) -> None:
@@ -220,10 +301,15 @@ def describe(answers: Answers) -> None:
             "available", {"type": "TimeoutError", "message": "cuInit had not returned", "code": None}
         )
         return
+    if torch.version.hip:
+        devices = ask_hip(answers)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answers.ask("available", torch.cuda.is_available)
         count = answers.ask("device_count", torch.cuda.device_count)
+        # torch.cuda.device_count() may ask another library than the runtime, and be told otherwise.
+        if torch.version.cuda or torch.version.hip:
+            answers.ask("runtime_count", lambda: int(torch._C._cuda_getDeviceCount()))
         answers.ask("devices", lambda: [torch_device(torch, index, devices) for index in range(count or 0)])
     answers.ask("warnings", lambda: [str(warning.message)[:MESSAGE_CHARACTERS] for warning in caught][:20])
     answers.ask("libraries", loaded_libraries)
@@ -295,6 +381,18 @@ def ask_driver(answers: Answers) -> Tuple[str, List[Dict[str, Any]]]:
     return ("silent" if thread.is_alive() else "answered"), list(devices)
 
 
+def ask_hip(answers: Answers) -> List[Dict[str, Any]]:
+    """The devices in HIP's own order, if there are any."""
+    try:
+        hip = Hip()
+    except OSError as error:
+        answers.error("hip_init", described(error))
+        return []
+    answers.ask("hip_runtime", hip.version)
+    result = answers.ask("hip_init", hip.init)
+    return (answers.ask("driver_devices", hip.devices) or []) if result and result["code"] == 0 else []
+
+
 def arch_list(torch: Any) -> List[str]:
     # torch.cuda.get_arch_list() may be empty where no card can be used, which is when it matters.
     flags = getattr(torch._C, "_cuda_getArchFlags", None)
@@ -351,11 +449,10 @@ def torch_device(torch: Any, index: int, devices: List[Dict[str, Any]]) -> Dict[
 
     # A CUDA build has gcnArchName too, and writes the card's name into it.
     arch = str(item("gcnArchName")).split(":")[0] if torch.version.hip else None
-    uuid = item("uuid")
     return {
         "index": index,
         "name": item("name"),
-        "uuid": known.get("uuid") if uuid is None else "GPU-" + str(uuid),
+        "uuid": torch_uuid(torch, properties) or known.get("uuid"),
         "pci_address": address(),
         "capability": arch or "%s.%s" % (item("major"), item("minor")),
         "total_bytes": item("total_memory"),
@@ -368,14 +465,18 @@ def context(answers: Answers) -> None:
         kernel(answers, "cuda:0")
 
 
+def hip(answers: Answers) -> None:
+    kernel(answers, "cuda:0", make_hip_context)
+
+
 def cpu(answers: Answers) -> None:
     kernel(answers, "cpu")
 
 
-def kernel(answers: Answers, device: str) -> None:
+def kernel(answers: Answers, device: str, prepare: Callable[[Answers], bool] = lambda _: True) -> None:
     answers.step("import")
     torch, _ = import_torch(answers)
-    if torch is not None:
+    if torch is not None and prepare(answers):
         add_up(answers, torch, device)
 
 
@@ -418,12 +519,31 @@ def make_context(answers: Answers) -> bool:
     return bool(result and result["code"] == 0)
 
 
+def make_hip_context(answers: Answers) -> bool:
+    """The same through HIP's runtime, once torch has loaded it; False where that refused, or is not there."""
+    answers.step("init")
+    try:
+        hip = Hip()
+    except OSError as error:
+        answers.error("init", described(error))
+        return False
+    result = answers.ask("init", hip.init)
+    if not result or result["code"] != 0:
+        return False
+    answers.step("context")
+    answers.ask("device", lambda: hip.device(0))
+    began = time.perf_counter()
+    result = answers.ask("context", hip.use_first)
+    answers.value("context_seconds", time.perf_counter() - began)
+    return bool(result and result["code"] == 0)
+
+
 def main() -> None:
     mode, dump_after, descriptor = sys.argv[1:4]
     faulthandler.enable(file=2)
     faulthandler.dump_traceback_later(float(dump_after), file=2)
     answers = Answers(Pipe(int(descriptor)).say)
-    {"find": find, "describe": describe, "context": context, "cpu": cpu}[mode](answers)
+    {"find": find, "describe": describe, "context": context, "hip": hip, "cpu": cpu}[mode](answers)
     sys.stdout.flush()
     sys.stderr.flush()
     # Not through Python's own end: a card that hangs would hang it too, and what was to be said is said.

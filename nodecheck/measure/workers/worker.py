@@ -39,6 +39,7 @@ import importlib.util
 import json
 import os
 import queue
+import re
 import signal
 import threading
 import time
@@ -197,16 +198,15 @@ class Worker:
         started = {"binding": bind(arguments.get("cpus")), "pid": os.getpid()}  # type: Dict[str, Any]
         started["python"] = "%d.%d.%d" % sys.version_info[:3]
         on_cpu = self.card.startswith("cpu")
+        on_amd = of_amd(self.card)
         stack = self.beside("stack")
         answers = stack.Answers(self._take)
-        began = time.perf_counter()
-        if not on_cpu and not stack.make_context(answers):
-            raise RuntimeError(self._refusal())
-        handed = self._tried["items"].get("device")
-        if handed and self.card.startswith("GPU-") and handed["uuid"] != self.card.partition("#")[0]:
-            raise RuntimeError("CUDA handed out another card, %s" % handed["uuid"])
-        create_seconds = time.perf_counter() - began
+        create_seconds = 0.0
+        if not on_cpu and not on_amd:
+            create_seconds = self._make_context(lambda: stack.make_context(answers))
         started.update(self.load())
+        if on_amd:  # HIP's runtime comes with torch
+            create_seconds = self._make_context(lambda: stack.make_hip_context(answers))
         torch = self.torch
         self.backend = "cpu" if on_cpu else ("hip" if getattr(torch.version, "hip", None) else "cuda")
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", 0)
@@ -216,8 +216,7 @@ class Worker:
             torch.cuda.set_device(0)
             torch.cuda.synchronize()
             started["create_seconds"] = create_seconds + time.perf_counter() - began
-            uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-            started["uuid"] = None if uuid is None else "GPU-" + str(uuid)
+            started["uuid"] = stack.torch_uuid(torch, torch.cuda.get_device_properties(0))
             started["name"] = torch.cuda.get_device_name(0)
         stack.add_up(answers, torch, self.device)
         if "sum" in self._tried["errors"]:
@@ -226,6 +225,18 @@ class Worker:
         started["context"] = self._tried
         self.started = started
         return started
+
+    def _make_context(self, make: Callable[[], bool]) -> float:
+        """Seconds that it took. Raises RuntimeError where the card refuses, and where it is another one."""
+        began = time.perf_counter()
+        if not make():
+            raise RuntimeError(self._refusal())
+        handed = self._tried["items"].get("device")
+        # A card that tells HIP no UUID was found by it all the same, or there would be none.
+        uuids = (None, self.card.partition("#")[0])
+        if handed and self.card.startswith("GPU-") and handed["uuid"] not in uuids:
+            raise RuntimeError("the driver handed out another card, %s" % handed["uuid"])
+        return time.perf_counter() - began
 
     def _take(self, line: Dict[str, Any]) -> None:
         """A line of `stack.Answers`."""
@@ -260,6 +271,11 @@ class Worker:
             gc.collect()
             if self.backend in ("cuda", "hip"):
                 self.torch.cuda.empty_cache()
+
+
+def of_amd(card: str) -> bool:
+    """Whether the key is the UUID of a card of AMD's: `GPU-` and sixteen digits, where NVIDIA's have five groups."""
+    return re.match(r"GPU-[0-9a-f]{16}(#|$)", card) is not None
 
 
 def bind(cpus: Optional[str]) -> str:
@@ -379,13 +395,16 @@ def serve(requests_descriptor: int, answers_descriptor: int) -> None:
 def torchrun(stage: str, text: str) -> None:
     """One stage as a rank of torchrun's; rank 0 prints its answer. Raises what the stage raises."""
     local, count = int(os.environ["LOCAL_RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # HIP reads both, and its own first.
+    on_nvidia = os.path.exists("/dev/nvidiactl")
+    variables = ("CUDA_VISIBLE_DEVICES",) if on_nvidia else ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    named = next((os.environ[name] for name in variables if name in os.environ), None)
     visible = [str(i) for i in range(count)] if named is None else [name for name in named.split(",") if name]
-    has_card = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd")
+    has_card = on_nvidia or os.path.exists("/dev/kfd")
     if has_card and local < len(visible) and visible[local] != "-1":
         own = visible.pop(local)
         cards = [own, *visible]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(cards)
+        os.environ.update(dict.fromkeys(variables, ",".join(cards)))
     else:
         cards = ["cpu%d" % local]
     worker = Worker(lambda _: None)

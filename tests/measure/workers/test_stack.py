@@ -293,3 +293,72 @@ def test_a_card_that_hangs_is_named_by_its_step(variables: dict[str, str], step:
 def test_a_crash_is_named_by_its_step(variables: dict[str, str], step: str) -> None:
     last, _, _, said = over_cuda("context", **variables)
     assert (last, said.returncode) == (step, -11)
+
+
+# A build for ROCm, over a libamdhip64 of our own
+
+
+def rocm(mode: str, **variables: str) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
+    return work(mode, environment=fake.rocm_environment(**variables))
+
+
+def test_a_rocm_build_describes_its_cards() -> None:
+    step, items, errors, _ = rocm("describe", FAKE_HIP_CARDS="2")
+    assert (step, set(errors)) == ("done", {"init"})  # no libcuda
+    assert (items["cuda"], items["hip"]) == (None, "7.2.26015-fc0010cf6a")
+    assert (items["hip_init"]["code"], items["hip_runtime"], items["cudnn"]) == (0, 70226015, 3005001)
+    assert items["arch_list"] == ["gfx90a", "gfx942", "gfx950"]
+    assert (items["device_count"], items["runtime_count"]) == (2, 2)
+    assert [device["uuid"] for device in items["devices"]] == [fake.hip_uuid(0), fake.hip_uuid(1)]
+    assert items["devices"][1]["pci_address"] == "0021:00:00.0"
+    assert items["devices"][0]["capability"] == "gfx942"
+    assert any("libamdhip64" in path for path in items["libraries"])
+
+
+def test_an_old_rocm_build_is_helped_out_by_hip() -> None:
+    _, items, _, _ = rocm("describe", FAKE_TORCH="old")
+    assert items["devices"][0]["uuid"] == fake.hip_uuid(0)
+
+
+def test_a_torch_that_counts_by_another_library_than_it_runs_on() -> None:
+    _, items, _, _ = rocm("describe", FAKE_TORCH="amdsmi", FAKE_HIP_CARDS="8")
+    assert (items["device_count"], items["runtime_count"]) == (0, 8)
+
+
+def test_a_kernel_on_amd_s_card() -> None:
+    step, items, errors, said = rocm("hip", FAKE_HIP_CARDS="4", ROCR_VISIBLE_DEVICES=fake.hip_uuid(2))
+    assert (step, errors, said.returncode) == ("done", {}, 0)
+    assert items["device"] == {"uuid": fake.hip_uuid(2), "pci_address": "0031:00:00.0"}
+    assert (items["init"]["name"], items["context"]["code"], items["sum"]["got"]) == (
+        "hipSuccess",
+        0,
+        549755289600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "step", "item", "told"),
+    [
+        ({"FAKE_HIP_INIT": "100"}, "init", "init", "hipErrorNoDevice"),
+        ({"HIP_VISIBLE_DEVICES": "7"}, "init", "init", "hipErrorNoDevice"),
+        ({"FAKE_HIP_CONTEXT": "999"}, "context", "context", "hipErrorUnknown"),
+    ],
+)
+def test_hip_s_errors_have_numbers_and_names(
+    variables: dict[str, str], step: str, item: str, told: str
+) -> None:
+    at, items, _, _ = rocm("hip", **variables)
+    assert (at, items[item]["name"]) == (step, told)
+    assert "sum" not in items
+
+
+def test_a_cuda_build_is_none_for_amd_s_cards() -> None:
+    step, items, errors, _ = work("hip", environment=fake.environment())
+    assert step == "init"
+    assert "no build for ROCm" in errors["init"]["message"]
+    assert "sum" not in items
+
+
+def test_a_card_without_a_uuid_is_none_the_worse() -> None:
+    step, items, _, _ = rocm("hip", FAKE_HIP_MUTE="1")
+    assert (step, items["device"]["uuid"]) == ("done", None)

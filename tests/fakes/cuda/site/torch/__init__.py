@@ -1,12 +1,15 @@
-"""A torch that stands for a CUDA build. FAKE_TORCH names what is wrong with it:
+"""A torch that stands for a CUDA build, or for one of ROCm with FAKE_HIP=its version. FAKE_TORCH names what is wrong:
 
 hangs, raises, exits, dies     while it is imported; `slow` takes a second
 prints                         garbage on stdout and stderr
 broken                         attributes that raise
 kernel-209, kernel-wrong, kernel-hangs, kernel-dies     in the first kernel
 old                            a torch that tells neither UUID nor PCI address
+amdsmi                         torch.cuda.device_count() is 0, whatever the runtime says
+hsa                            ROCm's runtime aborts in the first kernel
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -30,7 +33,10 @@ if FAULT == "prints":
     print("more garbage", file=sys.stderr)
     os.write(1, b"\xff\xfe" * 20000)
 
-__version__ = "2.11.0+cu130"
+HIP = os.environ.get("FAKE_HIP")
+_library = ctypes.CDLL("libamdhip64.so.7") if HIP else None
+
+__version__ = "2.11.0+rocm7.2" if HIP else "2.11.0+cu130"
 int64 = "int64"
 
 
@@ -39,15 +45,19 @@ class AcceleratorError(RuntimeError):
 
 
 class version:
-    cuda = "13.0"
-    hip = None
+    cuda = None if HIP else "13.0"
+    hip = HIP
     debug = False
 
 
 class _C:
     @staticmethod
     def _cuda_getArchFlags():
-        return "sm_80 sm_90 compute_90"
+        return "gfx90a gfx942 gfx950" if HIP else "sm_80 sm_90 compute_90"
+
+    @staticmethod
+    def _cuda_getDeviceCount():
+        return _count()
 
 
 class backends:
@@ -56,20 +66,35 @@ class backends:
         def version():
             if FAULT == "broken":
                 raise RuntimeError("cuDNN version incompatibility")
-            return 91900
+            return 3005001 if HIP else 91900
 
 
 class _Properties:
-    name = "NVIDIA H200"
-    gcnArchName = "NVIDIA H200"
-    major, minor = 9, 0
-    total_memory = 150109880320
-    multi_processor_count = 132
+    name = "AMD Instinct MI300X" if HIP else "NVIDIA H200"
+    gcnArchName = "gfx942:sramecc+:xnack-" if HIP else "NVIDIA H200"
+    major, minor = (9, 4) if HIP else (9, 0)
+    total_memory = 206141652992 if HIP else 150109880320
+    multi_processor_count = 304 if HIP else 132
 
     def __init__(self, index):
-        if FAULT != "old":
+        if FAULT != "old" and HIP:
+            raw = ctypes.create_string_buffer(16)
+            _library.hipDeviceGetUuid(raw, index)
+            # As torch writes it: the characters of HIP's number, each as a number of its own.
+            digits = raw.raw.hex()
+            parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+            self.uuid = "-".join(parts)
+        elif FAULT != "old":
             self.uuid = "%08x-0000-4000-8000-000000000000" % (index + 1)
             self.pci_domain_id, self.pci_bus_id, self.pci_device_id = 0, 0x18 + index, 0
+
+
+def _count():
+    if not HIP:
+        return int(os.environ.get("FAKE_CUDA_CARDS", "1"))
+    count = ctypes.c_int()
+    _library.hipGetDeviceCount(ctypes.byref(count))
+    return count.value
 
 
 class cuda:
@@ -85,7 +110,7 @@ class cuda:
 
     @staticmethod
     def device_count():
-        return int(os.environ.get("FAKE_CUDA_CARDS", "1"))
+        return 0 if FAULT == "amdsmi" else _count()
 
     @staticmethod
     def get_device_properties(index):
@@ -131,6 +156,16 @@ def arange(count, dtype, device):
         time.sleep(600)
     if FAULT == "kernel-dies":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if FAULT == "hsa":
+        os.write(
+            2,
+            b":0:rocdevice.cpp :2984: 1 us: Callback: Queue 0x7f00 aborting with error : "
+            b"HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the "
+            b"largest legal address. code: 0x29\n",
+        )
+        os.kill(os.getpid(), signal.SIGABRT)
+    if FAULT == "kernel-209" and HIP:
+        raise RuntimeError("HIP error: invalid device function\nHIP kernel errors might be asynchronously reported")
     if FAULT == "kernel-209":
         error = AcceleratorError(
             "CUDA error: no kernel image is available for execution on the device\n"
