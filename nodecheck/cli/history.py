@@ -76,7 +76,10 @@ def moment(text: str, now: datetime) -> datetime:
         else:
             # Python 3.10 reads no Z.
             at = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
-            return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
+            at = at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)
+            if at <= now:
+                return at
+            raise typer.BadParameter(f"{text!r} is still to come: it is {now:%Y-%m-%dT%H:%MZ} now")
     except (ValueError, OverflowError):
         pass
     raise typer.BadParameter(f"{text!r} is no time: write it as 90m, 12h, 7d, 2w or 2026-12-01T10:00Z")

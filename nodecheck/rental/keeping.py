@@ -73,7 +73,7 @@ UNSAVED = Described(
     cause=Cause.misconfigured,
     owner=Owner.renter,
     required=True,
-    meaning="It lies on this node alone and is lost with it.",
+    meaning="What lies on this node alone is lost with it.",
     next_step="Copy it to a place outside of the node.",
     repeat="find PATH -type f -cnewer PATH/.nodecheck-copied",
 )
@@ -189,7 +189,11 @@ def _of_path(
     try:
         real = within(seconds, partial(os.path.realpath, path, strict=True))
     except FileNotFoundError:
-        return warn("There is no such path on this node.", subject=subject)
+        return warn(
+            "There is no such path on this node.",
+            subject=subject,
+            next_step="See whether it was misspelt or moved, and name the right one when you accept the node anew.",
+        )
     except OSError as error:
         why = Why.no_permission if isinstance(error, PermissionError) else Why.failed
         return unknown(subject, Absent(why=why, detail=f"{path}: {error.strerror}"))

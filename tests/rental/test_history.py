@@ -113,6 +113,7 @@ def test_since_leaves_out_what_was_over_before(folder: Path) -> None:
     assert history.acceptances == ()
     assert len(history.reboots) == 1
     assert history.begins == minutes(28)
+    assert gather(NOW, START - timedelta(days=7), folder).begins == START, "no empty week is drawn"
     assert min(at for series in history.series for at, _ in series.points) >= minutes(28)
 
 
@@ -329,6 +330,11 @@ def test_since_takes_an_iso_time(text: str) -> None:
 def test_since_says_what_is_no_time(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="write it as 90m"):
         moment(text, NOW)
+
+
+def test_since_is_no_time_to_come() -> None:
+    with pytest.raises(typer.BadParameter, match="still to come: it is 2026-12-01T1"):
+        moment("2027-01-01", NOW)
 
 
 @pytest.fixture

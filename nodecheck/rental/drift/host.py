@@ -90,7 +90,7 @@ node_drift(
     warns="it no longer does",
     cause=Cause.misconfigured,
     owner=Owner.provider,
-    meaning="Certificates, tokens and logs of several machines stop to fit together as the clock drifts.",
+    meaning="Certificates, tokens and logs of several machines no longer fit together as the clock drifts.",
     next_step="Have the time service started again (chrony or systemd-timesyncd).",
     repeat="timedatectl show -p NTPSynchronized",
 )
@@ -115,7 +115,7 @@ def clock(changed: Changed) -> Outcome | None:
 def memory(changed: Changed) -> Outcome | None:
     if changed.now >= changed.was * (1 - MEMORY_SHARE):
         return None
-    return warn(f"{changed.now / GIB:,.0f} GiB, not {changed.was / GIB:,.0f} GiB.")
+    return warn(f"It was {changed.was / GIB:,.0f} GiB and is {changed.now / GIB:,.0f} GiB.")
 
 
 @node_drift(
@@ -132,7 +132,7 @@ def memory(changed: Changed) -> Outcome | None:
     repeat="nproc --all",
 )
 def cpus(changed: Changed) -> Outcome | None:
-    return warn(f"{changed.now}, not {changed.was}.") if changed.now < changed.was else None
+    return warn(f"{changed.now} are online, not {changed.was}.") if changed.now < changed.was else None
 
 
 def _session(drift: Drift) -> str:
@@ -150,7 +150,7 @@ def _lowered(changed: Changed, in_bytes: bool) -> Outcome | None:
         f"{limit / GIB:,.1f} GiB" if in_bytes and limit != "unlimited" else str(limit)
         for limit in (changed.was, changed.now)
     )
-    return warn(f"{now}, not {was}.")
+    return warn(f"It was {was} and is {now}.")
 
 
 for _id, _title, _path, _bytes, _needless, _reads, _repeat in (
@@ -186,6 +186,7 @@ for _id, _title, _path, _bytes, _needless, _reads, _repeat in (
         _id,
         _title,
         path=_path,
+        unit="bytes" if _bytes else "CPUs",
         reads=_reads,
         door="host" if _needless is None else "cgroup",
         needless=_needless,

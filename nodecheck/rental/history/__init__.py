@@ -46,13 +46,14 @@ class History(Fact):
 
     @property
     def begins(self) -> datetime:
-        """Where the time begins that is shown: as it was asked for, else with the first that is known."""
+        """Where the time begins that is shown: with the first that is known, or later as it was asked for."""
         known = [
             *(accepted.at for accepted in self.acceptances),
             *(episode.first_seen for episode in self.episodes),
             *((self.checks.first_at,) if self.checks else ()),
         ]
-        return self.since or min(known, default=self.made_at)
+        first = min(known, default=self.made_at)
+        return first if self.since is None else max(first, self.since)
 
     @property
     def ends(self) -> datetime:

@@ -107,7 +107,8 @@ def _of_readings(result: CheckResult) -> Iterator[Metric]:
     # The kind in the name keeps them apart from the families above, whatever they are called.
     made: dict[tuple[bool, str], Samples] = {}
     for reading in result.readings:
-        name = re.sub(r"[^a-zA-Z0-9_]", "_", f"{reading.subject.kind}_{reading.name}")
+        kind = f"{reading.subject.kind}_"
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", kind + reading.name.removeprefix(kind))
         samples = made.setdefault((reading.counter, name.removesuffix("_total")), {})
         samples[_names(reading.subject)] = reading.value
     for (counter, name), samples in sorted(made.items()):

@@ -49,7 +49,9 @@ def plan(every_seconds: float, active_daily: str | None, options: Sequence[str])
         below = max((n for n in allowed if n * 60 <= every_seconds), default=allowed[0])
         above = min((n for n in allowed if n * 60 >= every_seconds), default=allowed[-1])
         near = " or ".join(dict.fromkeys(map(_span, (below, above))))
-        raise ScheduleError(f"--every has to divide an hour or a day evenly: take {near}")
+        raise ScheduleError(
+            f"--every: {every_seconds:g} s is no whole part of an hour or a day in minutes: take {near}"
+        )
     strange = next((word for word in options if not word.isprintable()), None)
     if strange is not None:
         raise ScheduleError(f"the option {strange!r} has characters that no crontab can hold")
