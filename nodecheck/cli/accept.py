@@ -79,6 +79,10 @@ def accept(
 
     waivers = read_waivers(waive)
     terms = _terms(rental_ends, keep or [], copied_if)
+    if recording is not None and terms.ends_at is not None:
+        raise Stop(
+            Exit.usage, "--rental-ends is said of this node, and --from reads a recording: leave one out"
+        )
     if profile is not None:
         load_profile(profile)  # a profile that cannot be used ends the run before anything is asked
     with ends_like_ctrl_c():
@@ -128,6 +132,7 @@ def _terms(rental_ends: str | None, keep: list[Path], copied_if: str | None) -> 
 def _remember(report: Report, terms: Terms) -> bool:
     """Keep an accepted node as what `nodecheck check` holds it against; whether it was kept."""
     from nodecheck.judge import Verdict
+    from nodecheck.rental import keeping
     from nodecheck.rental.state import State, StateError
 
     if report.judgement.verdict not in (Verdict.accepted, Verdict.accepted_with_warnings):
@@ -141,6 +146,8 @@ def _remember(report: Report, terms: Terms) -> bool:
             terms = before.terms  # accepted anew, after a repair: the rental is the same
         state.accept(report, terms)
         state.close()
+        for path in keeping.missing(terms):
+            complain(f"--keep {path}: there is no such path yet; if it is misspelt, accept the node again")
     except StateError as error:
         complain(f"this acceptance is not kept for `nodecheck check`: {error}")
         return False

@@ -100,6 +100,17 @@ def terms(ends: str | None, keep: Sequence[Path], copied_if: str | None, now: da
     )
 
 
+def missing(terms: Terms) -> Iterator[str]:
+    """The paths to keep that are not there."""
+    for path in terms.keep:
+        try:
+            within(WALK_SECONDS / len(terms.keep), partial(os.lstat, path))
+        except FileNotFoundError:
+            yield path
+        except OSError:
+            continue  # closed to this user, or its server is gone: the check says so
+
+
 def _time(text: str) -> datetime:
     zoned = f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text
     try:

@@ -34,15 +34,18 @@ def accept(*arguments: str, home: Path, profile: str = "cpu") -> subprocess.Comp
 
 
 def test_an_accepted_node_is_remembered_with_its_terms(tmp_path: Path) -> None:
-    run = accept("--rental-ends", END, "--keep", "runs", "--keep", "/data", home=tmp_path)
+    (tmp_path / "runs").mkdir()
+    run = accept("--rental-ends", END, "--keep", "runs", "--keep", "/no/data", home=tmp_path)
     if run.returncode == 3:
         pytest.skip("this machine is not accepted")
     assert run.returncode == 0, run.stdout + run.stderr
     acceptance = State(tmp_path / "state" / "nodecheck").acceptance()
     assert acceptance is not None
     assert acceptance.terms == Terms(
-        ends_at=datetime(2126, 12, 7, 10, 0, tzinfo=timezone.utc), keep=(f"{tmp_path}/runs", "/data")
+        ends_at=datetime(2126, 12, 7, 10, 0, tzinfo=timezone.utc), keep=(f"{tmp_path}/runs", "/no/data")
     )
+    assert "--keep /no/data: there is no such path yet" in run.stderr
+    assert "--keep " + str(tmp_path) not in run.stderr
     assert acceptance.report.profile.name == "cpu"
 
 
@@ -81,6 +84,7 @@ def test_a_state_that_cannot_be_kept_changes_no_verdict(tmp_path: Path) -> None:
         (("--rental-ends", "2026-12-07T10:00"), "does not say in which time zone"),
         (("--rental-ends", "2020-01-01T00:00Z"), "is over already"),
         (("--keep", "/data"), "add --rental-ends"),
+        (("--rental-ends", END, "--from", "node.tar.gz"), "--from reads a recording"),
     ],
 )
 def test_what_cannot_be_meant_ends_the_run_before_it_begins(
