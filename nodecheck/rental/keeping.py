@@ -100,15 +100,17 @@ def terms(ends: str | None, keep: Sequence[Path], copied_if: str | None, now: da
     )
 
 
-def missing(terms: Terms) -> Iterator[str]:
-    """The paths to keep that are not there."""
-    for path in terms.keep:
-        try:
-            within(WALK_SECONDS / len(terms.keep), partial(os.lstat, path))
-        except FileNotFoundError:
-            yield path
-        except OSError:
-            continue  # closed to this user, or its server is gone: the check says so
+def missing(terms: Terms) -> tuple[str, ...]:
+    """The paths to keep that are not there; what cannot be looked at may be."""
+    return tuple(path for path in terms.keep if _missing(path, WALK_SECONDS / len(terms.keep)))
+
+
+def _missing(path: str, seconds: float) -> bool:
+    try:
+        within(seconds, partial(os.lstat, path))
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _time(text: str) -> datetime:
