@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nodecheck.imports.kind import Kind
 from nodecheck.imports.readers import (
+    amd_smi,
     collect_env,
     dcgm,
     fabric_manager,
@@ -15,6 +16,8 @@ from nodecheck.imports.readers import (
     nvidia_table,
     nvidia_topology,
     pci,
+    rocm_smi,
+    rocminfo,
 )
 
 KINDS: tuple[Kind, ...] = (
@@ -22,6 +25,9 @@ KINDS: tuple[Kind, ...] = (
     *nvidia_table.KINDS,
     *nvidia_lists.KINDS,
     *nvidia_topology.KINDS,
+    *amd_smi.KINDS,
+    *rocm_smi.KINDS,
+    *rocminfo.KINDS,
     *pci.KINDS,
     *fabric_manager.KINDS,
     *kernel_log.KINDS,

@@ -312,9 +312,7 @@ class AmdSmi:
         blocks = self._blocks(said)
         if not isinstance(blocks, Absent):
             values |= of_blocks(list(blocks))
-        return {
-            **values,
-            "health.ecc_blocks": blocks,
+        totals = {
             "health.ecc_volatile.corrected": self._number(
                 said, "ecc.total_correctable_count", "ecc.correctable"
             ),
@@ -323,6 +321,10 @@ class AmdSmi:
             ),
             "health.ecc_volatile.deferred": self._number(said, "ecc.total_deferred_count", "ecc.deferred"),
         }
+        for path, total in totals.items():
+            if path not in values or not isinstance(total, Absent):
+                values[path] = total
+        return values | {"health.ecc_blocks": blocks}
 
     def _blocks(self, said: Entry | Absent) -> Maybe[tuple[EccBlock, ...]]:
         raw = self._raw(said, "ecc_blocks")
