@@ -320,6 +320,7 @@ _KEYS: dict[type, Callable[[Any, Label], str]] = {
         for part in (
             event.kind,
             event.code,
+            event.name,
             label(event.device) if known(event.device) else None,
             event.severity,
         )

@@ -13,6 +13,8 @@ EventKind = Literal[
     "card_init",
     "nvrm",
     "nvlink",
+    "amdgpu",
+    "iommu",
     "aer",
     "mce",
     "edac",
@@ -24,7 +26,8 @@ EventKind = Literal[
     "lockup",
     "panic",
 ]
-"""`card_init`: the driver could not start a card. `nvrm`: any other complaint of the NVIDIA driver.
+"""`card_init`: the driver could not start a card. `nvrm`: any other complaint of the NVIDIA driver. `amdgpu`: a
+message of AMD's, which `name` says. `iommu`: a device reached for memory that the IOMMU does not let it have.
 `aer`: PCI Express. `mce`: the CPU's machine check, or the firmware's report of an error. `edac`: host memory.
 `link_down`: a network port. `adapter_*`: a network adapter. `segfault`: in a library of the GPU stack.
 `lockup`: also hung tasks and RCU stalls."""
@@ -38,6 +41,8 @@ class LogEvent(Fact):
     kind: EventKind
     code: int | None
     """Number of the Xid or SXid."""
+    name: str | None = None
+    """Which of amdgpu's messages it is: `ras_uncorrectable`, `reset_failed`, …"""
     device: Maybe[str] = seen("PCI address `0000:1b:00.0`, or what the line names", linux="kernel log")
     severity: Severity | None = None
     """What the lines say of themselves; None where they say nothing."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodecheck.facts import Absent, KernelLog, LogEvent, Maybe, Why
 from nodecheck.facts.kernel_log import EventKind, Severity
+from nodecheck.probes import amdgpu_log
 from nodecheck.sources.commands import Commands
 from nodecheck.sources.files import Files
 
@@ -258,6 +259,7 @@ class _Sign:
     kind: EventKind
     device: str | None = None
     code: int | None = None
+    name: str | None = None
     severity: Severity | None = None
     action: str | None = None
     count: int = 1
@@ -278,20 +280,20 @@ class _Fold:
 _NO_DEVICE = "the line names no device"
 _MANY_DEVICES = "one of more devices than are listed"
 
-_Key = tuple[EventKind, int | None, str | None, Severity | None]
+_Key = tuple[EventKind, int | None, str | None, str | None, Severity | None]
 
 
 @dataclass
 class _Folds:
     folds: dict[_Key, _Fold] = field(default_factory=dict)
-    seen: set[tuple[EventKind, int | None, str | None]] = field(default_factory=set)
+    seen: set[tuple[EventKind, int | None, str | None, str | None]] = field(default_factory=set)
     apart: Counter[tuple[EventKind, Severity | None]] = field(default_factory=Counter)
     """Events of a kind and severity that are kept apart, with their devices or without."""
     crowded: set[_Key] = field(default_factory=set)
     """Where events lost their device, or code, for there are too many."""
 
     def add(self, sign: _Sign, line: Line) -> None:
-        event = (sign.kind, sign.code, sign.device)
+        event = (sign.kind, sign.code, sign.name, sign.device)
         if sign.continues and event in self.seen:
             return
         self.seen.add(event)
@@ -300,7 +302,7 @@ class _Folds:
             sign = replace(sign, device=None)
             key = _key(sign)
             if key not in self.folds and self.apart[sign.kind, sign.severity] >= MAX_EVENTS + MAX_CODES:
-                sign = replace(sign, code=None)
+                sign = replace(sign, code=None, name=None)
                 key = _key(sign)
             self.crowded.add(key)
         if key not in self.folds:
@@ -317,6 +319,7 @@ class _Folds:
             yield LogEvent(
                 kind=fold.sign.kind,
                 code=fold.sign.code,
+                name=fold.sign.name,
                 device=fold.sign.device or Absent(why=Why.not_present, detail=no_device),
                 severity=fold.sign.severity,
                 action=fold.action,
@@ -328,7 +331,7 @@ class _Folds:
 
 
 def _key(sign: _Sign) -> _Key:
-    return sign.kind, sign.code, sign.device, sign.severity
+    return sign.kind, sign.code, sign.name, sign.device, sign.severity
 
 
 def _stamp(seconds: float | None) -> Maybe[float]:
@@ -360,7 +363,7 @@ def find_events(lines: Iterable[Line]) -> tuple[LogEvent, ...]:
 _WORTH_A_LOOK = re.compile(
     r"NVRM|nvidia|SXid|PCIe|AER|DPC|pciehp|Hardware Error|[Mm]achine [Cc]heck|Memory failure|EDAC"
     r"|[Oo]ut of memory|segfault|general protection|lockup|LOCKUP|blocked for more|stall|panic|BUG|Oops"
-    r"|[Ll]ink|carrier|mlx5"
+    r"|[Ll]ink|carrier|mlx5|amdgpu|kfd|AMD-Vi|DMAR"
 )
 """Most lines of a log hold none of these words, and are passed over at once."""
 
@@ -384,6 +387,10 @@ _COMPLAINT = re.compile(
     r"fail|\berror|\bfault|\bunable\b|\bcannot\b|\bcan't\b|mismatch|\btime(?:d )?out\b|\bassert|\binvalid\b"
     r"|\blost\b|\bbad state\b|\bnot ready\b",
     re.IGNORECASE,
+)
+_IOMMU_FAULT = re.compile(
+    r"AMD-Vi: Event logged \[IO_PAGE_FAULT(?: device=[0-9a-fA-F:.]{7,16})?"
+    r"|DMAR: \[DMA (?:Read|Write)[^\]]{0,24}\] Request device \[[0-9a-fA-F:.]{7,16}"
 )
 _BUS_ERROR = re.compile(r"PCIe Bus Error: severity=(Correct|Uncorrect)\w{0,8}(?: \((?:Non-Fatal|Fatal)\))?")
 _AER_RECEIVED = re.compile(
@@ -426,6 +433,10 @@ def _read(text: str) -> _Sign | None:
         return _xid(xid)
     if HARMLESS.search(text):
         return None
+    if fault := _IOMMU_FAULT.search(text):
+        return _Sign("iommu", pci_address(text[: fault.end()], last=True))
+    if message := amdgpu_log.read(text):
+        return _of_amdgpu(message, text)
     if driver or "nvidia" in text:
         if _FALLEN.search(text):
             return _Sign("fallen_off_bus", pci_address(text))
@@ -436,6 +447,15 @@ def _read(text: str) -> _Sign | None:
         if driver and _COMPLAINT.search(text):
             return _Sign("nvrm", pci_address(text))
     return _of_the_bus(text) or _of_the_host(text) or _of_an_adapter(text)
+
+
+def _of_amdgpu(message: amdgpu_log.Message, text: str) -> _Sign:
+    device = pci_address(text)
+    if message.name == "lost":
+        return _Sign("fallen_off_bus", device)
+    if message.name == "not_started":
+        return _Sign("card_init", device)
+    return _Sign("amdgpu", device, name=message.name, count=message.count, continues=message.continues)
 
 
 def _xid(line: re.Match[str]) -> _Sign:

@@ -201,7 +201,8 @@ def _events(group: Group, node: Node) -> list[LogEvent]:
 
 
 def _event(event: LogEvent, node: Node) -> str:
-    what = f"{event.kind.replace('_', ' ').replace('xid', 'Xid')} {'' if event.code is None else event.code}".strip()
+    which = event.name if event.code is None else event.code
+    what = f"{event.kind.replace('_', ' ').replace('xid', 'Xid')} {'' if which is None else which}".strip()
     times = list(
         dict.fromkeys(
             filter(None, (view.wall_clock(node, s) for s in (event.first_seconds, event.last_seconds)))

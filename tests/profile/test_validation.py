@@ -143,8 +143,33 @@ BAD = [
     ),
     (
         'interconnect = "nvlink"',
+        'interconnect = "infinity"',
+        'line 22: links.interconnect: must be "nvlink", "nvlink_pairs", "xgmi", "pcie" or "none", not "infinity".',
+    ),
+    (
+        'interconnect = "nvlink"',
         'interconnect = "xgmi"',
-        'line 22: links.interconnect: must be "nvlink", "nvlink_pairs", "pcie" or "none", not "xgmi".',
+        'line 22: links.interconnect: nvidia cards are not joined by "xgmi".',
+    ),
+    (
+        'interconnect = "nvlink"',
+        'interconnect = "nvlink"\nhive_cards = 2',
+        'line 23: links.hive_cards: says something of xGMI where interconnect is "nvlink".',
+    ),
+    (
+        'interconnect = "nvlink"',
+        'interconnect = "nvlink"\ndirect = false',
+        'line 23: links.direct: says something of xGMI where interconnect is "nvlink".',
+    ),
+    (
+        "memory_mib = 81559",
+        "compute_units = 304\nmemory_mib = 81559",
+        "line 16: card.compute_units: says something of amd's cards alone.",
+    ),
+    (
+        "memory_mib = 81559",
+        'compute_partition = "SPQ"\nmemory_mib = 81559',
+        'line 16: card.compute_partition: must be SPX, DPX, TPX, QPX or CPX, not "SPQ".',
     ),
     ('names = ["NVIDIA H100 80GB HBM3"]', "names = []", "line 11: card.names: must have at least 1 entry."),
     # witnesses

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodecheck.facts import Absent, Card, KernelLog, LogEvent, Node, known
+from nodecheck.judge.amdgpu import AMDGPU_SOURCE, messages
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
-from nodecheck.judge.rule import Outcome, fail, of_card, passed, rule, skipped, unknown, warn
+from nodecheck.judge.rule import OnAmd, Outcome, fail, of_card, passed, rule, skipped, unknown, warn
 from nodecheck.judge.xids import SXID_SOURCE, XID_SOURCE, sxids, xids
 from nodecheck.profile import Profile
 
@@ -143,6 +144,14 @@ def _without_cards(profile: Profile) -> str:
     return "" if profile.count else f"The profile {profile.name} has no cards."
 
 
+def _without_nvidia(profile: Profile) -> str:
+    return "" if profile.vendor == "nvidia" else f"The profile {profile.name} has no cards of NVIDIA's."
+
+
+def _without_amd(profile: Profile) -> str:
+    return "" if profile.vendor == "amd" else f"The profile {profile.name} has no cards of AMD's."
+
+
 def _without_nvlink(profile: Profile) -> str:
     promised = profile.links is not None and profile.links.interconnect in ("nvlink", "nvlink_pairs")
     return "" if promised else f"The profile {profile.name} promises no NVLink."
@@ -182,7 +191,7 @@ def readable(node: Node, _: Profile) -> Iterator[Outcome]:
     "No Xid in the kernel log",
     of=lambda event: event.kind == "xid",
     nothing="No Xid that speaks against this bundle's cards",
-    needs=_without_cards,
+    needs=_without_nvidia,
     reads="`NVRM: Xid` lines, by number and card, against nodecheck's table of Xids",
     passes="No Xid, or only such as say nothing about the bundle's cards.",
     warns="Xids that a program causes as a rule (13, 31, 43, 45 …: the renter's), Xids that may point at the "
@@ -280,6 +289,7 @@ def _sxid(look: _Look) -> Outcome | None:
     meaning="A card stopped answering on PCI Express: power, seat, slot, heat or the card itself.",
     next_step="Ask the provider to restart the machine and to look at the card's seat and power.",
     repeat="dmesg | grep -i 'fallen off the bus'",
+    on_amd=OnAmd(reads="amdgpu's words for a card that is lost", repeat="dmesg | grep -i 'lost from bus'"),
 )
 def _fallen_off_bus(look: _Look) -> Outcome | None:
     return None if look.of_another else fail(f"A card fell off the bus ({look.device}): {look.told}.")
@@ -300,6 +310,11 @@ def _fallen_off_bus(look: _Look) -> Outcome | None:
     meaning="The driver could not bring a card up: its firmware, the machine's memory windows, or the card.",
     next_step="Send the lines to the provider.",
     repeat="dmesg | grep NVRM",
+    on_amd=OnAmd(
+        reads="`Fatal error during GPU init`, failed probes and starts of the card's blocks, no readable "
+        "description of them",
+        repeat="dmesg | grep -E 'amdgpu.*(Fatal|failed)'",
+    ),
 )
 def _driver(look: _Look) -> Outcome | None:
     if look.event.kind == "nvrm" or look.of_another:
@@ -308,6 +323,66 @@ def _driver(look: _Look) -> Outcome | None:
     back = look.card in usable if known(look.event.device) else len(usable) >= look.profile.count
     said = f"A card could not be started ({look.device}): {look.told}."
     return warn(f"{said} It is usable now.") if back else fail(said)
+
+
+@_log_rule(
+    "kernel_log.amdgpu",
+    "No message of amdgpu speaks against the cards",
+    of=lambda event: event.kind == "amdgpu",
+    nothing="Nothing from amdgpu that speaks against this bundle's cards",
+    needs=_without_amd,
+    reads="lines of amdgpu, KFD and RAS by message and card, against nodecheck's table of them",
+    passes=f"None, or only such as say nothing about the bundle's cards; fewer than {MANY_CORRECTED} corrected "
+    "errors of a "
+    "card are mentioned only.",
+    warns="Messages that a program causes as a rule (page faults, queues that do not end …: the renter's), and "
+    "those that "
+    f"may point at the card: resets, deferred errors, heat, firmware; {MANY_CORRECTED} corrected errors of a card.",
+    fails="Uncorrectable errors, poison that was used, failed resets, too many bad pages, links or memory that did not "
+    "start, too much heat.",
+    cause=Cause.faulty,
+    owner=Owner.provider,
+    meaning="The driver has reported an error of the card.",
+    next_step="Send the line to the provider.",
+    repeat="dmesg | grep -E 'amdgpu|kfd'",
+)
+def _amdgpu(look: _Look) -> Outcome | None:
+    event = look.event
+    entry = messages().get(event.name) if event.name else None
+    if look.of_another or entry is None:
+        return None
+    if entry.gravity == "ignore":
+        if not event.name or not event.name.endswith("_correctable") or event.count < MANY_CORRECTED:
+            return None
+        return warn(f"{event.count} times: {entry.name}. It was {look.told}.", expected_from=AMDGPU_SOURCE)
+    return (fail if entry.gravity == "fail" else warn)(
+        f"{entry.name[0].upper()}{entry.name[1:]}: {entry.meaning} It was {look.told}.",
+        cause=entry.cause,
+        owner=entry.owner,
+        next_step=entry.next_step,
+        expected_from=AMDGPU_SOURCE,
+    )
+
+
+@_log_rule(
+    "kernel_log.iommu",
+    "The IOMMU has refused no card",
+    of=lambda event: event.kind == "iommu",
+    nothing="No fault of a card of this bundle",
+    needs=_without_cards,
+    reads="faults that the IOMMU reports (AMD-Vi, DMAR), by device",
+    passes="None of a card of the bundle; those of other devices are mentioned only.",
+    warns="A card reached for memory that the IOMMU does not let it have.",
+    cause=Cause.misconfigured,
+    owner=Owner.provider,
+    meaning="Copies between cards or from the host went astray: peer access through an IOMMU that translates is "
+    "known for "
+    "it, and programs hang or compute with wrong data.",
+    next_step="Ask the provider to boot with iommu=pt (host.iommu), and send the line.",
+    repeat="dmesg | grep -E 'IO_PAGE_FAULT|DMAR:.*fault'",
+)
+def _iommu(look: _Look) -> Outcome | None:
+    return warn(f"A card was refused by the IOMMU ({look.device}): {look.told}.") if look.card else None
 
 
 @_log_rule(

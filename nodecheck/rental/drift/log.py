@@ -44,7 +44,7 @@ def since(now: Node, then: Node | None) -> Node:
 
 def _key(event: LogEvent) -> _Key:
     device = None if isinstance(event.device, Absent) else event.device
-    return event.kind, event.code, device, event.severity
+    return event.kind, event.code, event.name, device, event.severity
 
 
 def _fresh(event: LogEvent, before: LogEvent | None) -> LogEvent | None:

@@ -9,14 +9,17 @@ import pytest
 from nodecheck import profile as profiles
 from nodecheck.facts import Absent, KernelLog, LogEvent, Node, Why
 from nodecheck.judge import REGISTRY, Cause, Finding, Owner, Status, Verdict, judge
+from nodecheck.judge.amdgpu import messages
 from nodecheck.judge.rules import kernel_log as _rules  # noqa: F401  (registers them)
 from nodecheck.judge.xids import Entry, sxids, xids
-from tests import healthy
+from nodecheck.probes import amdgpu_log
+from tests import healthy, healthy_amd
 
 PROFILE = profiles.load("h200x8")
 CARD = healthy.ADDRESSES[2]
 NO_DEVICE = Absent(why=Why.not_present, detail="the line names no device")
-RULES = tuple(id for id in REGISTRY if id.startswith("kernel_log."))
+RULES = tuple(id for id in REGISTRY if id.startswith("kernel_log.") and id != "kernel_log.amdgpu")
+"""Those that are asked of a node with NVIDIA's cards."""
 
 
 def line(kind: Any, code: int | None = None, device: str | Absent = CARD, **more: Any) -> LogEvent:
@@ -322,3 +325,72 @@ def test_the_time_of_day_is_computed_and_said_to_be() -> None:
     assert f"4000 s after boot (computed: {node.taken_at:%Y-%m-%d %H:%M:%S} UTC)" in found.detail
     blind = healthy.change(node, "host.uptime_seconds", Absent(why=Why.no_permission))
     assert "computed" not in finding("xid", line("xid", 48), node=blind).detail
+
+
+# AMD's cards
+
+AMD = profiles.load("mi300xx8")
+AMD_CARD = healthy_amd.ADDRESSES[2]
+
+
+def on_amd(*events: LogEvent, view: healthy.View = "bare") -> dict[str, Finding]:
+    order = (Status.fail, Status.warn, Status.unknown, Status.passed, Status.skipped)
+    node = healthy.node(AMD, view=view)
+    judged = judge(with_events(*events, node=node) if events else node, AMD).findings
+    found: dict[str, Finding] = {}
+    for one in sorted(judged, key=lambda one: order.index(one.status)):
+        found.setdefault(one.id, one)
+    return found
+
+
+def message(name: str, count: int = 1) -> LogEvent:
+    return line("amdgpu", device=AMD_CARD, name=name, count=count)
+
+
+def test_every_message_of_the_probe_is_in_the_table_and_no_other() -> None:
+    assert set(messages()) == amdgpu_log.NAMES
+
+
+@pytest.mark.parametrize("name", sorted(messages()))
+def test_a_message_weighs_what_its_row_says(name: str) -> None:
+    finding = on_amd(message(name))["kernel_log.amdgpu"]
+    entry = messages()[name]
+    wanted = {"ignore": Status.passed, "app": Status.warn, "warn": Status.warn, "fail": Status.fail}
+    assert finding.status is wanted[entry.gravity]
+    if finding.status is Status.passed:
+        assert "Mentioned only" in finding.detail
+    else:
+        assert entry.meaning in finding.detail
+        assert finding.owner is (Owner.renter if entry.gravity == "app" else Owner.provider)
+        assert finding.subject.kind == "card"
+
+
+def test_many_corrected_errors_of_an_amd_card_warn() -> None:
+    assert on_amd(message("ras_correctable", 5000))["kernel_log.amdgpu"].status is Status.warn
+    assert on_amd(message("ras_correctable", 50))["kernel_log.amdgpu"].status is Status.passed
+
+
+def test_a_log_that_is_closed_tells_nothing_of_amds_cards() -> None:
+    assert on_amd(view="container")["kernel_log.amdgpu"].status is Status.unknown
+
+
+def test_nvidias_numbers_are_not_asked_of_amds_cards() -> None:
+    found = on_amd()
+    assert {found[id].status for id in ("kernel_log.xid", "kernel_log.sxid", "kernel_log.nvlink")} == {
+        Status.skipped
+    }
+    assert found["kernel_log.amdgpu"].status is Status.passed
+    assert judge(healthy.node(PROFILE), PROFILE).findings
+    (theirs,) = (f for f in judge(healthy.node(PROFILE), PROFILE).findings if f.id == "kernel_log.amdgpu")
+    assert theirs.status is Status.skipped
+
+
+def test_a_lost_and_a_dead_card_of_amds() -> None:
+    assert on_amd(line("fallen_off_bus", device=AMD_CARD))["kernel_log.fallen_off_bus"].status is Status.fail
+    assert on_amd(line("card_init", device=AMD_CARD))["kernel_log.driver"].status is Status.warn
+
+
+def test_a_fault_of_the_iommu_counts_where_it_is_a_cards() -> None:
+    assert on_amd(line("iommu", device=AMD_CARD))["kernel_log.iommu"].status is Status.warn
+    assert on_amd(line("iommu", device="0000:01:00.0"))["kernel_log.iommu"].status is Status.passed
+    assert finding("iommu", line("iommu")).status is Status.warn
