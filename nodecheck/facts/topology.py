@@ -127,7 +127,7 @@ class Topology(Gathered):
         "the driver was loaded with NvLinkDisable=1", linux="/proc/driver/nvidia/params"
     )
     kfd_count: Maybe[int] = seen_on_amd(
-        "devices that KFD's topology shows and lets be read", sysfs="/sys/class/kfd/kfd/topology/nodes"
+        "cards that KFD's topology shows and lets be read", sysfs="/sys/class/kfd/kfd/topology/nodes"
     )
     kfd_hidden: Maybe[int] = seen_on_amd(
         "nodes of KFD's topology that are there and may not be read: cards that this container is not given",

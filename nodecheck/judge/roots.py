@@ -73,6 +73,16 @@ ROOTS: tuple[Root, ...] = (
         causes=("cards.listed", "cards.usable", "cards.kfd", "cards.device_files", *_CUDA),
         hides=(*_CARD_FACTS, *_LOAD, "stack.context"),
     ),
+    Root(
+        "cards.kfd",
+        causes=(
+            "cards.listed",
+            "cards.device_files",
+            "cards.count",
+            "cards.count.agreement",
+            "stack.torch.devices",
+        ),
+    ),
     Root("stack.driver.library_match", causes=("cards.listed", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
     Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
     Root(
@@ -80,7 +90,6 @@ ROOTS: tuple[Root, ...] = (
         causes=("cards.count", "cards.device_files", "stack.torch.gpu_build", *_CUDA),
         hides=_CARD_FACTS,
     ),
-    Root("cards.kfd", causes=("cards.listed", "cards.count", "cards.count.agreement", "stack.torch.devices")),
     Root("cards.device_files", causes=("cards.usable", *_CUDA), hides=(*_LOAD, "stack.context")),
     Root(
         "cards.partition.compute",

@@ -108,11 +108,11 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
     `bus` is what the PCI bus shows. A card that KFD keeps from this container is not its own; one that the driver
     has not brought up is listed as a card that cannot be used.
     """
-    shown = kfd.probe(files)
-    devices = _devices(shown, bus)
+    shown, displays = kfd.probe(files), _displays(bus)
+    devices = _devices(shown, displays)
     addresses = _addresses(shown, devices, bus)
     if not addresses and known(bus):
-        return _nothing(shown, files)
+        return _nothing(shown, devices, files)
     packages = Counter(_package_of(address) for address in devices)
     readings = {
         address: [
@@ -162,25 +162,34 @@ def probe(files: Files, commands: Commands, binding: Binding, bus: Maybe[tuple[P
     return Seen(
         cards=cards,
         pairs=_pairs(files, shown, devices, smi, survey, cards),
-        topology=_counts(shown, smi, survey),
+        topology=_counts(shown, devices, displays, smi, survey),
         driver=driver,
         driver_sources=told_by,
     )
 
 
-def _nothing(shown: Maybe[Kfd], files: Files) -> Seen:
+def _nothing(shown: Maybe[Kfd], devices: dict[str, KfdDevice], files: Files) -> Seen:
     """No card: at most graphics that are built into a CPU, or cards that KFD keeps from this container."""
     none = Absent(why=Why.not_asked, detail="there is no card of AMD's to ask about")
     smi = AmdSmi({}, virtual=False)
     driver, told_by = _driver(files, smi)
-    return Seen((), (), _counts(shown, smi, none), driver, told_by)
+    return Seen((), (), _counts(shown, devices, frozenset(), smi, none), driver, told_by)
 
 
-def _counts(shown: Maybe[Kfd], smi: AmdSmi, survey: Maybe[AmdsmiSurvey]) -> dict[str, Any]:
+def _counts(
+    shown: Maybe[Kfd],
+    devices: dict[str, KfdDevice],
+    displays: frozenset[str],
+    smi: AmdSmi,
+    survey: Maybe[AmdsmiSurvey],
+) -> dict[str, Any]:
+    listed = smi.addresses
     return {
-        "kfd_count": shown if isinstance(shown, Absent) else len(shown.devices),
+        "kfd_count": shown if isinstance(shown, Absent) else len(devices),
         "kfd_hidden": shown if isinstance(shown, Absent) else shown.hidden,
-        "amd_smi_count": _length(smi.addresses),
+        "amd_smi_count": listed
+        if isinstance(listed, Absent)
+        else sum(place not in displays for place in listed.values()),
         "amd_smi_seconds": smi.seconds,
         "amdsmi_count": amdsmi.count(survey),
     }
@@ -208,22 +217,18 @@ def _of_each_source(readings: Sequence[Reading]) -> list[Reading]:
     return list({reading.source: reading for reading in reversed(readings)}.values())[::-1]
 
 
-def _length(value: Maybe[dict[int, str]]) -> Maybe[int]:
-    return value if isinstance(value, Absent) else len(value)
-
-
 # Which cards
 
 
-def _devices(shown: Maybe[Kfd], bus: Maybe[tuple[PciDevice, ...]]) -> dict[str, KfdDevice]:
-    """KFD's devices by address, without graphics that are built into a CPU and sit beside the cards."""
+def _displays(bus: Maybe[tuple[PciDevice, ...]]) -> frozenset[str]:
+    """Addresses of graphics that are built into a CPU and sit beside the cards."""
+    return frozenset(d.address for d in (() if isinstance(bus, Absent) else bus) if d.kind == "display")
+
+
+def _devices(shown: Maybe[Kfd], displays: frozenset[str]) -> dict[str, KfdDevice]:
+    """KFD's devices that are cards, by address."""
     if isinstance(shown, Absent):
         return {}
-    displays = (
-        {device.address for device in bus if device.kind == "display"}
-        if not isinstance(bus, Absent)
-        else set()
-    )
     return {device.address: device for device in shown.devices if device.address not in displays}
 
 
@@ -631,7 +636,9 @@ def _package_version(files: Files) -> Maybe[str]:
 def join_cards(nvidia: Maybe[tuple[Card, ...]], seen: Seen) -> Maybe[tuple[Card, ...]]:
     """The cards of both makers; each keeps the number that its own source gave it."""
     if isinstance(nvidia, Absent):
-        return seen.cards or nvidia
+        hidden = seen.topology["kfd_hidden"]
+        kept = Absent(why=Why.no_permission, detail=f"KFD keeps {hidden} cards from this container")
+        return seen.cards or (kept if known(hidden) and hidden else nvidia)
     return tuple(sorted((*nvidia, *seen.cards), key=_place))
 
 

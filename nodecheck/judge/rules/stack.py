@@ -235,10 +235,21 @@ def gpu_build(look: Look) -> Iterator[Outcome]:
         yield fail(
             f"torch {word(torch.version)} is built with {other.upper()} {foreign.value}.",
             observed=f"{other.upper()} {foreign.value}",
+            next_step="Run `pip uninstall -y torch`, then the pip command that pytorch.org (Get Started) gives for "
+            f"{_platform(look)}.",
             **words,
         )
     else:
         yield fail(f"torch {word(torch.version)} is built for the CPU alone.", observed="CPU only", **words)
+
+
+def _platform(look: Look) -> str:
+    """What this node's torch is to be built for, as pytorch.org lets one choose it."""
+    driver = look.stack.driver
+    if look.profile.vendor == "amd":
+        rocm = driver.rocm_version
+        return f"ROCm {'.'.join(rocm.split('.')[:2])}" if known(rocm) else "ROCm"
+    return f"CUDA {driver.cuda_version} or older" if known(driver.cuda_version) else "CUDA"
 
 
 @stack_rule(
@@ -431,7 +442,7 @@ def torch_duplicates(look: Look) -> Iterator[Outcome]:
     door="torch",
     passes="torch sees the cards that the driver hands out; another order than the bus's is stated",
     warns="variables of the environment hide some, or torch sees more than the driver lists",
-    fails="torch sees fewer, and no variable explains it",
+    fails="torch sees fewer, and no variable explains it; or its count is another than that of the runtime below it",
     cause=Cause.faulty,
     owner=Owner.provider,
     meaning="Programs get other cards than the driver lists: too few of them, or some that it does not answer for.",
@@ -480,6 +491,14 @@ def torch_devices(look: Look) -> Iterator[Outcome]:
     hiding = {k: v for k, v in look.variables.items() if k in _HIDING}
     if count.value > len(usable):
         yield warn(f"torch sees {count.value} devices where the driver lists {len(usable)}.", **words)
+    elif torch.runtime_count == len(usable) or (look.profile.vendor == "amd" and look.every_card_works):
+        works = (
+            f"The runtime below it counts {torch.runtime_count}"
+            if torch.runtime_count == len(usable)
+            else "Each works where a program sees it alone"
+        )
+        said = f"{said} {works}: it is torch that counts wrongly."
+        yield fail(said, cause=Cause.misconfigured, owner=Owner.renter, **words)
     elif hiding:
         yield warn(
             f"{said} {', '.join(f'{k}={v}' for k, v in hiding.items())} is set.",

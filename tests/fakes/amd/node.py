@@ -69,6 +69,14 @@ def _with_torch(made: nodes.FakeNode, node: AmdNode) -> None:
         driver_devices=[{"uuid": one["uuid"], "pci_address": one["pci_address"]} for one in seen],
         devices=seen,
     )
+    built = [
+        ("torch", "2.9.1+rocm7.2.0", ["hip"]),
+        ("triton", "3.5.1+rocm7.2.0", ["hip"]),
+        ("apex", "1.9.0", ["hip"]),
+    ]
+    made.interpreter["extensions"] = nodes.said(
+        {"extensions": [{"name": n, "version": v, "built_for": p, "files": 9} for n, v, p in built]}, "done"
+    )
     for card in node.cards:
         made.interpreter[f"context {key(card)}"] = nodes.said(_context(card), "done")
 
