@@ -43,6 +43,7 @@ from nodecheck.facts.stack import (
     ContextTest,
     CudaError,
     Driver,
+    Extension,
     Interpreter,
     Library,
     Toolkit,
@@ -592,6 +593,13 @@ def _stack(profile: Profile, cards: tuple[Card, ...], view: View) -> Stack:
             else (),
             warnings=(),
         ),
+        extensions=(
+            Extension(name="flash-attn", version="2.8.3", built_for=("cuda",)),
+            Extension(name="torch", version="2.11.0+cu130", built_for=("cuda",)),
+            Extension(name="triton", version="3.6.0", built_for=("cuda", "hip")),
+        )
+        if cards
+        else (),
         other_torches=(),
         cuda_init=success if cards else Absent(why=Why.not_present, detail="libcuda.so.1 was not found"),
         contexts=tuple(

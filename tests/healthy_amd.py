@@ -26,7 +26,7 @@ from nodecheck.facts.card import (
     Temperature,
 )
 from nodecheck.facts.host import DeviceFile
-from nodecheck.facts.stack import ContextTest, Driver, Interpreter, Library, Torch, TorchDevice
+from nodecheck.facts.stack import ContextTest, Driver, Extension, Interpreter, Library, Torch, TorchDevice
 from nodecheck.facts.topology import Pair, PciDevice
 from nodecheck.probes.amdgpu import VIRTUAL_FUNCTIONS
 from nodecheck.profile import CardSpec, Profile
@@ -339,7 +339,9 @@ def stack(profile: Profile, spec: CardSpec, cards: tuple[Card, ...], view: View)
             debug=False,
             cuda=NOT_PRESENT,
             hip="7.2.26015-fc0010cf6a",
-            cudnn="3.5.1",
+            hip_runtime="7.2.26015",
+            cudnn=NVIDIA_ALONE,
+            miopen="3.5.1",
             nccl="2.27.7",
             nccl_loaded=rccl,
             arch_list=("gfx90a", "gfx942", "gfx950", "gfx1100"),
@@ -376,6 +378,11 @@ def stack(profile: Profile, spec: CardSpec, cards: tuple[Card, ...], view: View)
                 free_bytes=one.memory.free_bytes,
             )
             for one in cards
+        ),
+        extensions=(
+            Extension(name="flash-attn", version="2.8.3", built_for=("hip",)),
+            Extension(name="torch", version="2.9.1+rocm7.2.0", built_for=("hip",)),
+            Extension(name="triton", version="3.5.1+rocm7.2.0", built_for=("hip",)),
         ),
         nccl_libraries=(rccl.model_copy(update={"origin": "wheel"}),),
         driver_libraries=(),

@@ -1,4 +1,4 @@
-"""What CUDA's errors, variables of the environment and preloaded libraries mean (`software.toml`)."""
+"""What CUDA's and ROCm's errors, variables of the environment and preloaded libraries mean (`software.toml`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ else:
     import tomli as tomllib
 
 CUDA_SOURCE = "NVIDIA cuda.h, CUresult (published, CUDA 12.9, 2025-05)"
+ROCM_SOURCE = "AMD hip_runtime_api.h, hipError_t, and hsa.h, hsa_status_t (published, ROCm 7.2, 2026-01)"
 VARIABLES_SOURCE = "NCCL user guide, environment variables (published, NCCL 2.27, 2025-06)"
 
 
 @dataclass(frozen=True)
-class CudaMeaning:
-    """What a CUDA error means on a node that was just handed over."""
+class ErrorMeaning:
+    """What an error means on a node that was just handed over."""
 
     meaning: str
     next_step: str
@@ -41,14 +42,35 @@ class Variable:
     """It is of no account on fewer cards."""
 
 
-def cuda_meaning(code: int) -> CudaMeaning:
+def cuda_meaning(code: int) -> ErrorMeaning:
     """The meaning of a CUDA error's number."""
     return _cuda_errors().get(code) or _meaning(_document()["other_cuda_error"])
 
 
+def rocm_meaning(name: str) -> ErrorMeaning:
+    """The meaning of an error of HIP's or HSA's."""
+    return _rocm_errors().get(name) or _meaning(_document()["other_rocm_error"])
+
+
 @cache
-def _cuda_errors() -> Mapping[int, CudaMeaning]:
+def _cuda_errors() -> Mapping[int, ErrorMeaning]:
     return _by_each(_document()["cuda_error"], "codes", _meaning)
+
+
+@cache
+def _rocm_errors() -> Mapping[str, ErrorMeaning]:
+    return _by_each(_document()["rocm_error"], "names", _meaning)
+
+
+@cache
+def amdgpu_releases() -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """(First two numbers of the kernel module's version, ROCm's release), oldest first."""
+    return tuple((_pair(module), _pair(rocm)) for module, rocm in _document()["amdgpu"]["releases"])
+
+
+def _pair(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 @cache
@@ -67,8 +89,8 @@ def benign_preloads() -> tuple[str, ...]:
     return tuple(_document()["preload"]["benign"])
 
 
-def _meaning(row: Mapping[str, Any]) -> CudaMeaning:
-    return CudaMeaning(row["meaning"], row["next_step"], Cause(row["cause"]), Owner(row["owner"]))
+def _meaning(row: Mapping[str, Any]) -> ErrorMeaning:
+    return ErrorMeaning(row["meaning"], row["next_step"], Cause(row["cause"]), Owner(row["owner"]))
 
 
 def _by_each(rows: list[dict[str, Any]], keys: str, entry: Any) -> dict[Any, Any]:

@@ -9,6 +9,7 @@ from nodecheck.judge.rules import topology  # noqa: F401
 from nodecheck.judge.rules import host  # noqa: F401
 from nodecheck.judge.rules import stack  # noqa: F401
 from nodecheck.judge.rules import driver  # noqa: F401
+from nodecheck.judge.rules import extensions  # noqa: F401
 from nodecheck.judge.rules import environment  # noqa: F401
 from nodecheck.judge.rules import kernel_log  # noqa: F401
 from nodecheck.judge.rules import diagnoses  # noqa: F401

@@ -251,6 +251,69 @@ def amdgpu(look: Look) -> Iterator[Outcome]:
 
 
 @stack_rule(
+    "stack.rocm.driver",
+    "The driver serves torch's ROCm",
+    of="amd",
+    reads="the version of the kernel module amdgpu, the ROCm release it belongs to, and torch.version.hip",
+    door="torch",
+    passes="the two are at most two releases apart; or both are of the time from which AMD keeps them apart (a driver "
+    "from 7.0 on serves ROCm from 6.3 on); or every card works all the same",
+    warns="they are further apart, and not every card works",
+    cause=Cause.misconfigured,
+    owner=Owner.renter,
+    meaning="AMD tries a driver with a few releases of ROCm alone; with others kernels fail or hang.",
+    next_step="Install a PyTorch built for a ROCm nearer to the driver's, or ask the provider for a newer driver.",
+    repeat="cat /sys/module/amdgpu/version; python3 -c 'import torch; print(torch.version.hip)'",
+)
+def rocm_driver(look: Look) -> Iterator[Outcome]:
+    torch = torch_of(look)
+    if isinstance(torch, Outcome):
+        yield torch
+        return
+    module, built = look.see("driver.version", "linux"), look.see("torch.hip", "torch")
+    if none(built.value):
+        yield skipped("This torch is not built for ROCm; see stack.torch.gpu_build.")
+        return
+    if look.stack.driver.in_tree is True:
+        yield skipped("amdgpu is the kernel's own: it belongs to no release of ROCm.")
+        return
+    for seen in (module, built):
+        if isinstance(seen.value, Absent):
+            yield unknown(NODE, seen.value, observed_from=seen.source)
+            return
+    known_releases = software.amdgpu_releases()
+    releases = [rocm for _, rocm in known_releases]
+    # A module between two of the table belongs to the newer one's time; one beyond it is newer than all.
+    driver = next((rocm for least, rocm in known_releases if numbers(module.value)[:2] <= least), (99, 0))
+    wanted = numbers(built.value)[:2]
+    apart = abs(_place(driver, releases) - _place(wanted, releases))
+    served = apart <= _RELEASES_APART or (driver >= _APART_FROM and wanted >= _SERVED_FROM)
+    words: dict[str, Any] = {
+        "observed": f"amdgpu {module.value}, HIP {built.value}",
+        "observed_from": f"{module.source}; {built.source}",
+        "expected": "at most two releases apart",
+        "expected_from": "ROCm's user and kernel-space support matrix (published, 2026-06)",
+    }
+    said = f"The driver is amdgpu {module.value}, and torch was built with HIP {built.value}"
+    if served:
+        yield passed(f"{said}.", **words)
+    elif look.every_card_works:
+        yield passed(f"{said}: further apart than AMD tries them, and yet every card works.", **words)
+    else:
+        yield warn(f"{said}: {apart} releases apart.", **words)
+
+
+_RELEASES_APART = 2
+_APART_FROM, _SERVED_FROM = (7, 0), (6, 3)
+"""From ROCm 7.0 on the driver has releases of its own, and serves every ROCm from this one on."""
+
+
+def _place(release: tuple[int, ...], releases: list[tuple[int, int]]) -> int:
+    """Its place among the releases; before the first, or behind the last."""
+    return sum(one < release for one in releases)
+
+
+@stack_rule(
     "stack.cuda_init",
     "CUDA starts",
     of="nvidia",
@@ -301,6 +364,27 @@ def _no_libcuda(node: Node) -> tuple[str, str]:
     if container is not None:
         return started, f"Have the provider {start}."
     return f"{missing}, or {started}", f"Have the provider {install}, or {start}."
+
+
+def _rocm_failure(look: Look, error: CudaError, subject: Subject, **words: Any) -> Outcome:
+    """The failure behind an error of HIP's or HSA's."""
+    meaning = software.rocm_meaning(error.name)
+    owner, step = meaning.owner, meaning.next_step
+    said = f"{error.name}, {error.code} ({error.message or 'without a word'}). {meaning.meaning}"
+    override = look.variables.get("HSA_OVERRIDE_GFX_VERSION")
+    if override and meaning.cause is Cause.faulty:
+        said += f" HSA_OVERRIDE_GFX_VERSION={override} makes it run code that was made for another card."
+        owner, step = Owner.renter, "Unset HSA_OVERRIDE_GFX_VERSION and run this again."
+    return fail(
+        said,
+        subject=subject,
+        observed=error.name,
+        expected_from=software.ROCM_SOURCE,
+        cause=Cause.misconfigured if owner is Owner.renter else meaning.cause,
+        owner=owner,
+        next_step=step,
+        **{k: v for k, v in words.items() if k != "expected_from"},
+    )
 
 
 def _cuda_failure(look: Look, error: CudaError, subject: Subject, **words: Any) -> Outcome:
@@ -395,7 +479,8 @@ def context(look: Look) -> Iterator[Outcome]:
 def _tested(look: Look, test: ContextTest, subject: Subject) -> Outcome:
     words: dict[str, Any] = {"subject": subject, "observed_from": observe(test, "ok", "torch").source}
     if known(test.error):
-        return _cuda_failure(look, test.error, **words)
+        of_rocm = test.error.name.startswith(("hip", "HIP", "HSA_"))
+        return (_rocm_failure if of_rocm else _cuda_failure)(look, test.error, **words)
     if test.ok is True:
         times = [
             f"{what} {seconds:.2f} s"

@@ -14,7 +14,7 @@ from nodecheck.judge import REGISTRY, Cause, Owner, Status, Verdict, judge, soft
 from nodecheck.judge.rules.stack import runs_on
 from nodecheck.profile import Profile
 from tests.judge.cases import DENIED, HUNG, UNASKED, Case, check, faulty, found, healthy, profile
-from tests.judge.rules import test_amd
+from tests.judge.rules import test_amd, test_rocm
 
 PASS, WARN, FAIL, UNKNOWN, SKIPPED = Status.passed, Status.warn, Status.fail, Status.unknown, Status.skipped
 NONE = Absent(why=Why.not_present, detail="none")
@@ -77,6 +77,7 @@ UNSEEN = {"stack": UNASKED}
 
 CASES = [
     *test_amd.STACK,
+    *test_rocm.CASES,
     # The oldest driver
     Case("stack.driver.minimum", {}, PASS, says="580.159.04"),
     Case("stack.driver.minimum", {"stack.driver.version": "550.54.15"}, PASS),
