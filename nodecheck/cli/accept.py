@@ -73,7 +73,7 @@ def accept(
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check this node against what was rented, and leave a report for a ticket."""
+    """Check this node against what was rented, and leave a report."""
     from nodecheck.cli.run import Run, ends_like_ctrl_c, undisturbed
     from nodecheck.report import document, folder, live
 

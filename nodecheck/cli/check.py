@@ -62,10 +62,10 @@ def check(
     ] = None,
     strict: Strict = False,
 ) -> None:
-    """Look at the node in passing, beside a running job, and say what has changed.
+    """Say what has changed on this node, beside a running job.
 
-    It is held against its last acceptance and against the check before. Puts nothing on a card, starts no
-    interpreter, and changes nothing but its own state.
+    It is held against its last acceptance and against the check before. Without --active nothing is put on a card
+    and no interpreter is started; nothing is changed but nodecheck's own state.
     """
     from nodecheck.cli.run import ends_like_ctrl_c, undisturbed
     from nodecheck.rental import onchange

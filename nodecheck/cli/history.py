@@ -40,7 +40,10 @@ def history(
         ),
     ] = None,
 ) -> None:
-    """Show what happened on this node: findings with their first and last sight, acceptances, figures over time."""
+    """Show what happened on this node, and when.
+
+    Findings with their first and last sight, acceptances, reboots, and how figures went.
+    """
     from nodecheck.rental.history import gather, render, terminal
     from nodecheck.rental.place import StateError
 

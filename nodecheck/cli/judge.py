@@ -33,7 +33,7 @@ def judge(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE…",
+            metavar="FILE",
             help="Facts (from `nodecheck probe`), a report.json or a report folder; or what tools printed on one node, "
             "in any number of files (see `nodecheck import`; - is stdin).",
             show_default=False,
@@ -45,7 +45,9 @@ def judge(
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Judge facts, or outputs that were pasted, against a profile, without touching a node.
+    """Judge facts, a report or pasted outputs against a profile.
+
+    No node is touched.
 
     Without --profile a report is judged by the profile that it holds, named or suggested as it was then; of
     anything else the likely one is taken, which accepts nothing. The report's waivers are not taken over.

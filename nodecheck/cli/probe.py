@@ -21,7 +21,10 @@ def probe(
         ),
     ] = None,
 ) -> None:
-    """Print what is seen on the node as JSON facts, for `nodecheck judge` or a program."""
+    """Print what is seen on this node, as JSON facts.
+
+    `nodecheck judge` judges them, here or elsewhere.
+    """
     from nodecheck.cli.run import Run, write_text
 
     run = Run(recording, python, None if recording else "quick")

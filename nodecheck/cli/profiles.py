@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nodecheck.report.document import Report
 
 app = typer.Typer(
-    help="What the bundles promise: list, show and check profiles, or draft one from a good node.",
+    help="List, show, check or draft profiles: what bundles promise.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -51,9 +51,12 @@ def show(
 
 @app.command()
 def validate(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles: TOML files, or names.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Profiles: TOML files, or names.")],
 ) -> None:
-    """Check profiles: every problem on a line of its own, with file, line and key."""
+    """Check profiles.
+
+    Every problem stands on a line of its own, with file, line and key.
+    """
     from nodecheck.judge import REGISTRY
     from nodecheck.profile import ProfileError, load
 
@@ -114,7 +117,10 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Draft a profile from a node that is known to be good, with every choice explained in a comment."""
+    """Draft a profile from a good node.
+
+    Comments explain what was chosen.
+    """
     from nodecheck.cli.run import read_anything, write_text
     from nodecheck.profile import ProfileError, suggest
     from nodecheck.profile.draft import draft

@@ -14,7 +14,7 @@ from nodecheck.cli.options import printing, say
 if TYPE_CHECKING:
     from nodecheck.report.document import Report
 
-app = typer.Typer(help="Show a report in another form, or check it.", no_args_is_help=True)
+app = typer.Typer(help="Show a report in another form, check it, or compare two.", no_args_is_help=True)
 
 
 class Format(str, Enum):
@@ -52,7 +52,7 @@ def render(
         ),
     ] = None,
 ) -> None:
-    """Print a report as HTML, Markdown, JSON, JUnit XML or terminal text."""
+    """Print a report as HTML, Markdown, JSON, JUnit XML or text."""
     from nodecheck.report import render as render_as
     from nodecheck.report import terminal
 
@@ -73,10 +73,11 @@ def render(
 
 @app.command("verify")
 def verify(path: ReportPath) -> None:
-    """Compute a report's hashes again and judge its facts again; exit 2 where anything differs.
+    """Check that a report is as it was written.
 
-    This finds damage, edits and what was taken away. It cannot find a report that somebody made anew with all its
-    hashes: compare the SHA-256 of report.json with the one that was printed when it was written.
+    Its hashes are computed and its facts judged again; exit 2 where anything differs. This finds damage, edits and
+    what was taken away. It cannot find a report that somebody made anew with all its hashes: compare the SHA-256 of
+    report.json with the one that was printed when it was written.
     """
     from nodecheck.report import folder
     from nodecheck.report.document import ReportError
@@ -99,8 +100,9 @@ def diff(
     after: Annotated[Path, typer.Argument(metavar="B", help="The other one.", show_default=False)],
     form: Annotated[DiffFormat, typer.Option("--format", "-f", help="How to tell it.")] = DiffFormat.terminal,
 ) -> None:
-    """Say what differs between two reports: of two nodes, or of one node before and after a repair.
+    """Say what differs between two reports.
 
+    They may be of two nodes, or of one node before and after a repair.
     Figures differ where their ranges from p5 to p95 do not meet. Exits with 0 whether or not anything differs.
     """
     from nodecheck.report import diff as diffing

@@ -12,9 +12,7 @@ from nodecheck.cli.options import complain, say, seconds
 if TYPE_CHECKING:
     from nodecheck.rental.schedule import Way
 
-app = typer.Typer(
-    help="Check this node by the clock: with your crontab, or your systemd.", no_args_is_help=True
-)
+app = typer.Typer(help="Check this node by the clock, with cron or systemd.", no_args_is_help=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -55,7 +53,10 @@ def install(
         typer.Argument(metavar="-- OPTIONS", help="Options of `nodecheck check`.", show_default=False),
     ] = None,
 ) -> None:
-    """Put the checks into your crontab, or your systemd's timers, in place of those that are there."""
+    """Put the checks into your crontab, or your systemd's timers.
+
+    They take the place of checks that are there.
+    """
     from nodecheck.rental.schedule import WAYS, ScheduleError, by_hand, plan, rehearse
 
     _refuse_what_check_refuses(options or [])
@@ -94,7 +95,10 @@ def remove() -> None:
 
 @app.command("status")
 def status() -> None:
-    """Show what is scheduled; exit 3 where nothing is, or where what starts it does not work."""
+    """Show what is scheduled.
+
+    Exits with 3 where nothing is, or where what starts it does not work.
+    """
     from nodecheck.rental.schedule import WAYS
 
     running = [_runs(way) for way in WAYS]

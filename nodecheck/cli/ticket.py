@@ -16,7 +16,7 @@ def ticket(
     reports: Annotated[
         list[Path],
         typer.Argument(
-            metavar="REPORT…", help="Folders of reports, or their report.json.", show_default=False
+            metavar="REPORT", help="Folders of reports, or their report.json.", show_default=False
         ),
     ],
     output: Annotated[
@@ -37,7 +37,9 @@ def ticket(
         typer.Option("--scrub-serials", help="Replace UUIDs and serial numbers of cards as well."),
     ] = False,
 ) -> None:
-    """Put reports and their evidence into one zip for support; host, user and network names and secrets are replaced.
+    """Put reports and their evidence into one zip for support.
+
+    Host, user and network names and secrets are replaced.
 
     A damaged report is named and left out; the others go in, and the exit code is 65.
     """
