@@ -79,12 +79,12 @@ def read(files: Sequence[tuple[str, bytes]], now: datetime | None = None) -> Imp
         if len(recognised) == before:
             troubles.append(f"{name}: nothing in it is an output that nodecheck knows")
     told.sort(key=lambda one: KINDS.index(one.kind))
-    node, conflicts = merge(told, now or datetime.now(timezone.utc))
+    merged = merge(told, now or datetime.now(timezone.utc))
     return Imported(
-        Node.model_validate_json(json.dumps(without_secrets(json.loads(node.model_dump_json())))),
+        Node.model_validate_json(json.dumps(without_secrets(json.loads(merged.node.model_dump_json())))),
         tuple(recognised),
-        _shown(conflicts),
-        _shown(troubles),
+        _shown(merged.conflicts),
+        _shown((*troubles, *merged.unplaced)),
     )
 
 

@@ -77,4 +77,5 @@ class Kind:
     recognises: Callable[[str], bool] = lambda _text: True
     """Whether a section that starts so is of this kind indeed; the first kind that says so reads it."""
     vendor_numbers: str = "nvidia"
-    """Tools with the same word here number the cards alike, so that their cards can be joined on the number."""
+    """Tools with the same word here number the cards of one vendor alike, so that their cards can be joined on the
+    number: amd-smi and rocm-smi do (`amd`); HIP's programs and ROCm's runtime (`hsa`) have orders of their own."""

@@ -27,15 +27,17 @@ from nodecheck.facts import (
     Maybe,
     Measurements,
     Node,
+    Topology,
     Why,
     known,
 )
-from nodecheck.facts.base import Gathered
+from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE, Gathered
 from nodecheck.facts.card import Link
 from nodecheck.facts.comparison import COUNTERS, READINGS
 from nodecheck.facts.kernel_log import LogEvent
 from nodecheck.facts.topology import Adapter, Pair, PciDevice
 from nodecheck.imports.kind import Kind, Piece
+from nodecheck.probes.belief import CHECKED, agree
 
 
 @dataclass(frozen=True)
@@ -62,20 +64,31 @@ _KEYS: dict[type[Fact], tuple[str, ...]] = {
 }
 _OWN = ("source", "other_sources")
 """What speaks of the output and not of the node."""
+_OF_OTHERS = (AMD_ALONE, NVIDIA_ALONE)
+"""What a reader of the one vendor's outputs says of the other's facts."""
 _ROUNDED_WATTS = 1.0
 """The table of nvidia-smi prints whole watts."""
 
 F = TypeVar("F", bound=Fact)
 
 
-def merge(told: Sequence[Told], now: datetime) -> tuple[Node, tuple[str, ...]]:
-    """One node out of what was told, the most exact first, and the contradictions in it, a sentence each.
+@dataclass(frozen=True)
+class Merged:
+    node: Node
+    conflicts: tuple[str, ...]
+    """Contradictions, a sentence each."""
+    unplaced: tuple[str, ...]
+    """Outputs of which nothing says which cards they speak of, a sentence each."""
+
+
+def merge(told: Sequence[Told], now: datetime) -> Merged:
+    """One node out of what was told, the most exact first.
 
     `now` stands for the time where no output says when it was taken.
     """
     merging = _Merging(told)
-    groups = _joined(told, merging.conflicts)
-    listed = merging.cards(groups)
+    groups, unplaced = _joined(told, merging.conflicts)
+    listed = [_as_guest(card) for card in merging.cards(groups)]
     names = [
         {
             card.key: merged.key
@@ -98,13 +111,14 @@ def merge(told: Sequence[Told], now: datetime) -> tuple[Node, tuple[str, ...]]:
         level="standard" if figures else "quick",
         cards=cards,
         host=merging.part([piece.host for piece in pieces]),
-        topology=merging.part([piece.topology for piece in pieces]),
+        topology=_counted(merging.part([piece.topology for piece in pieces]), listed),
         stack=merging.part([piece.stack for piece in pieces]),
         kernel_log=_logs([one.piece.kernel_log for one in told]),
         measurements=_figures(figures) if figures else NOT_ASKED,
         diagnoses=tuple(diagnosis for piece in pieces for diagnosis in piece.diagnoses),
     )
-    return node.model_copy(update={"doors": _doors(node, told)}), tuple(merging.conflicts)
+    node = node.model_copy(update={"doors": _doors(node, told)})
+    return Merged(node, tuple(merging.conflicts), unplaced)
 
 
 # Cards
@@ -114,11 +128,15 @@ _Group = list[tuple[int, Card]]
 """One card, in every output that speaks of it, with the output's place among all."""
 
 
-def _joined(told: Sequence[Told], conflicts: list[str]) -> list[_Group]:
+def _joined(told: Sequence[Told], conflicts: list[str]) -> tuple[list[_Group], tuple[str, ...]]:
+    """The cards in all outputs, and which outputs could not be placed. A card that may be one of those that are
+    known, and nothing says which, is no further card."""
     groups: list[_Group] = []
+    unplaced: list[str] = []
     for n, one in enumerate(told):
         if isinstance(one.piece.cards, Absent):
             continue
+        lost = 0
         twice = Counter(card.uuid for card in one.piece.cards)
         taken: set[int] = set()
         for card in one.piece.cards:
@@ -126,6 +144,9 @@ def _joined(told: Sequence[Told], conflicts: list[str]) -> list[_Group]:
                 k for k, group in enumerate(groups) if k not in taken and group[0][1].vendor == card.vendor
             ]
             found = _same(card, groups, free, told, n, trust_uuid=twice[card.uuid] == 1)
+            if found is None and not all(_apart(card, groups[k], told, n) for k in free):
+                lost += 1
+                continue
             if found is None:
                 groups.append([(n, card)])
                 found = len(groups) - 1
@@ -138,7 +159,12 @@ def _joined(told: Sequence[Told], conflicts: list[str]) -> list[_Group]:
             else:
                 groups[found].append((n, card))
             taken.add(found)
-    return groups
+        if lost:
+            unplaced.append(
+                f"{one.file}: nothing says which of the node's cards {lost} of {one.kind.name} are; paste an output "
+                "with their UUIDs or PCI addresses as well (`amd-smi list -e`, `nvidia-smi -L`)"
+            )
+    return groups, tuple(unplaced)
 
 
 def _same(
@@ -173,12 +199,23 @@ def _same_number(
 
 
 def _numbered_alike(card: Card, group: _Group, told: Sequence[Told], n: int) -> bool:
-    return told[n].piece.numbered and any(
-        other.index == card.index
-        and told[i].piece.numbered
-        and told[i].kind.vendor_numbers == told[n].kind.vendor_numbers
+    return card.index in _numbers(group, told, n)
+
+
+def _numbers(group: _Group, told: Sequence[Told], n: int) -> set[int]:
+    """The group's numbers from tools that number the cards as output `n` does."""
+    if not told[n].piece.numbered:
+        return set()
+    return {
+        other.index
         for i, other in group
-    )
+        if told[i].piece.numbered and told[i].kind.vendor_numbers == told[n].kind.vendor_numbers
+    }
+
+
+def _apart(card: Card, group: _Group, told: Sequence[Told], n: int) -> bool:
+    """Whether something says that this is not the group's card."""
+    return _other_card(card, group) or bool(_numbers(group, told, n))
 
 
 def _other_card(card: Card, group: _Group) -> bool:
@@ -188,6 +225,41 @@ def _other_card(card: Card, group: _Group) -> bool:
         and any(known(v) and v != getattr(card, name) for v in _values(group, name))
         for name in ("uuid", "pci_address")
     )
+
+
+_OF_THE_WHOLE = ("bad_pages_retired", "bad_pages_pending", "bad_pages_unreservable")
+
+
+def _as_guest(card: Card) -> Card:
+    """A virtual function has no table of bad pages: that amd-smi shows none there says nothing of the card."""
+    if card.modes.virtualization != "virtual_function":
+        return card
+    untold = Absent(why=Why.not_supported, detail="a virtual function is not told")
+    empty = {name: untold for name in _OF_THE_WHOLE if getattr(card.health, name) == 0}
+    return card.model_copy(update={"health": card.health.model_copy(update=empty)})
+
+
+_LISTS = {"nvidia": ("nvml_count", "nvidia-smi -L"), "amd": ("amd_smi_count", "amd-smi list")}
+
+
+def _counted(topology: Maybe[Topology], cards: Sequence[Card]) -> Maybe[Topology]:
+    """Where no output lists all cards of a vendor, those that are known are no count."""
+    if not cards:
+        return topology
+    whole = Topology() if isinstance(topology, Absent) else topology
+    vendors = {card.vendor for card in cards}
+    update: dict[str, Maybe[int]] = {}
+    if "amd" in vendors:
+        update |= dict.fromkeys(
+            (name for name in Topology.model_fields if getattr(whole, name) == AMD_ALONE), NOT_ASKED
+        )
+        whole = whole.model_copy(update=update)
+    for vendor in vendors:
+        name, command = _LISTS[vendor]
+        if getattr(whole, name) == NOT_ASKED:
+            told = f"no output lists all cards; paste `{command}` as well"
+            update[name] = Absent(why=Why.failed, detail=told)
+    return whole.model_copy(update=update) if update else topology
 
 
 def _values(group: _Group, name: str) -> list[Any]:
@@ -232,7 +304,8 @@ class _Merging:
     def fold(self, facts: Sequence[tuple[int, F]], subject: str) -> F:
         """One fact out of several of its kind, the first being the most exact."""
         (first, result), *rest = facts
-        folding = _Folding(self, subject, dict.fromkeys(_leaves(result, ""), (first,)))
+        believed = isinstance(result, Card) and result.vendor == "amd"
+        folding = _Folding(self, subject, dict.fromkeys(_leaves(result, ""), (first,)), believed)
         for n, other in rest:
             result = folding.both(result, other, n, "")
         return _with_witnesses(result, {path: self._names(told) for path, told in folding.sources.items()})
@@ -255,6 +328,9 @@ class _Folding:
     subject: str
     sources: dict[str, tuple[int, ...]]
     """Path below the fact → the outputs that told it."""
+    believed: bool = False
+    """Whether the more exact output counts but where a second opinion matters (`nodecheck.probes.belief`): AMD's tools
+    name alike things differently."""
     settled: set[str] = field(default_factory=set)
     """Paths of contradictions, which no further output resolves."""
 
@@ -280,7 +356,7 @@ class _Folding:
         at, fact = f"{path}{name}", f"{model.__name__}.{name}"
         if isinstance(there, Absent):
             unasked = isinstance(here, Absent) and here.why is Why.not_asked
-            return there if unasked else here
+            return there if here in _OF_OTHERS or (unasked and there not in _OF_OTHERS) else here
         if isinstance(here, Absent):
             return self._take(at, there, n)
         if isinstance(here, Fact) and type(here) is type(there):
@@ -293,6 +369,8 @@ class _Folding:
             return self._take(at, there, n) if there > here else here
         if fact in _ONCE_FALSE:
             return here if there else self._take(at, there, n)
+        if self.believed and (at not in CHECKED or agree(here, there, CHECKED[at])):
+            return here
         if isinstance(here, float) and isinstance(there, float) and abs(here - there) < _ROUNDED_WATTS:
             return self._take(at, there, n) if here.is_integer() else here
         if fact == "PciDevice.pci_id" and "?" in f"{here}{there}":  # lspci without -nn
@@ -445,7 +523,8 @@ def _figures(found: Sequence[Measurements]) -> Measurements:
 
 
 _DOORS: tuple[tuple[str, Callable[[Piece | Node], Maybe[Any]]], ...] = (
-    ("nvml", lambda facts: facts.cards),
+    ("nvml", lambda facts: _of_vendor(facts.cards, "nvidia")),
+    ("amd_smi", lambda facts: _of_vendor(facts.cards, "amd")),
     ("kernel_log", lambda facts: facts.kernel_log),
     ("torch", lambda facts: facts.stack if isinstance(facts.stack, Absent) else facts.stack.torch),
     ("host", lambda facts: facts.host),
@@ -455,6 +534,12 @@ _DOORS: tuple[tuple[str, Callable[[Piece | Node], Maybe[Any]]], ...] = (
     ),
 )
 """The ways to see a node, and what an output that went this way tells."""
+
+
+def _of_vendor(cards: Maybe[tuple[Card, ...]], vendor: str) -> Maybe[tuple[Card, ...]]:
+    if isinstance(cards, Absent):
+        return cards
+    return tuple(card for card in cards if card.vendor == vendor) or (NOT_ASKED if cards else cards)
 
 
 def _doors(node: Node, told: Sequence[Told]) -> tuple[Door, ...]:

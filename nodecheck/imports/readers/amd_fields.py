@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Topology, Why, known
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Why, known
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.stack import Driver
 from nodecheck.facts.topology import Pair
@@ -86,14 +86,6 @@ def _pair(source: str, a: Card, b: Card, ways: Mapping[tuple[int, int], PairTold
         **dict.fromkeys(("nvlinks", "p2p_read", "p2p_write", "p2p_nvlink", "p2p_atomics"), NVIDIA_ALONE),
         **values,
     )
-
-
-def topology(count: Maybe[int], joined: Maybe[tuple[Pair, ...]] = NOT_ASKED) -> Topology:
-    """How many cards the output lists, and what joins them; KFD and ROCm's binding were not asked."""
-    unasked: dict[str, Any] = dict.fromkeys(
-        ("kfd_count", "kfd_hidden", "amd_smi_seconds", "amdsmi_count"), NOT_ASKED
-    )
-    return Topology(amd_smi_count=count, pairs=joined, **unasked)
 
 
 def driver(**versions: Maybe[str]) -> Driver:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Why, known
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Stack, Topology, Why, known
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import Link, Process
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
@@ -23,7 +23,6 @@ from nodecheck.imports.readers.amd_fields import (
     counts_all,
     driver,
     pairs,
-    topology,
 )
 from nodecheck.probes.amd_smi import MIB, AmdSmi, documents
 from nodecheck.probes.amdgpu import VIRTUAL_FUNCTIONS
@@ -55,7 +54,7 @@ def _read(section: Section, command: str) -> Piece:
         count = len(found) if whole else CUT
     return Piece(
         cards=found,
-        topology=topology(count, pairs(name, found, smi.ways)),
+        topology=Topology(amd_smi_count=count, pairs=pairs(name, found, smi.ways)),
         remarks=() if whole else (f"it is cut short; {len(found)} cards were read",),
     )
 
@@ -355,7 +354,7 @@ def _read_table(section: Section) -> Piece:
         stack = Stack(driver=driver(rocm_version=head["rocm"], amdsmi_version=head["library"]))
     return Piece(
         cards=told,
-        topology=topology(len(told) if ended and section.whole else CUT),
+        topology=Topology(amd_smi_count=len(told) if ended and section.whole else CUT),
         stack=stack,
         remarks=() if ended else (f"it is cut short; {len(told)} cards were read",),
     )

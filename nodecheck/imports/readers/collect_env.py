@@ -13,6 +13,8 @@ from nodecheck.facts.card import Identity
 from nodecheck.facts.host import Cpu
 from nodecheck.facts.stack import Driver, Torch
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
+from nodecheck.imports.readers.amd_fields import card as amd_card
+from nodecheck.imports.readers.amd_fields import is_amd
 
 _LINE = re.compile(r"([A-Z][\w ()/-]{1,60}):[ \t]{0,60}(.{0,400})$", re.MULTILINE)
 _CARD = re.compile(r"^(?:GPU models and configuration: ?)?GPU (\d{1,3}): (.{1,100})$", re.MULTILINE)
@@ -58,10 +60,7 @@ def read(section: Section) -> Piece:
         sockets=_number(answer("Socket(s)")),
         numa_nodes=_number(answer("NUMA node(s)")),
     )
-    cards = tuple(
-        Card(vendor="nvidia", source="collect_env", index=int(index), identity=Identity(name=name.strip()))
-        for index, name in _CARD.findall(section.text)
-    )
+    cards = tuple(_card(int(index), name.strip()) for index, name in _CARD.findall(section.text))
     numbers = [card.index for card in cards]
     return Piece(
         cards=cards if cards and len(set(numbers)) == len(numbers) else NOT_ASKED,
@@ -69,6 +68,12 @@ def read(section: Section) -> Piece:
         stack=Stack(driver=Driver(version=driver), torch=Torch(**torch)),
         remarks=("it lists MIG devices, which are not told apart here",) if _MIG.search(section.text) else (),
     )
+
+
+def _card(index: int, name: str) -> Card:
+    if is_amd(name):
+        return amd_card("collect_env", index, values={"identity.name": name})
+    return Card(vendor="nvidia", source="collect_env", index=index, identity=Identity(name=name))
 
 
 def _yes(answer: Maybe[str]) -> Maybe[bool]:

@@ -17,6 +17,9 @@ from nodecheck.facts import NOT_ASKED, Card, Maybe, Measurements
 from nodecheck.facts.card import Identity
 from nodecheck.facts.measurements import Check, Conditions, Figure
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
+from nodecheck.imports.readers.amd_fields import card as amd_card
+from nodecheck.imports.readers.amd_fields import is_amd
+from nodecheck.probes.text import word
 
 _COLLECTIVES = {
     "all_reduce": "all_reduce",
@@ -48,9 +51,10 @@ _LEAST_BUSBW = 1.0
 """GB/s: below, two digits behind the point say nothing of the factor."""
 
 _RANK = re.compile(
-    r"#\s+Rank\s+\d{1,5}\s.{0,120}?\bdevice\s+(?P<index>\d{1,3})\s+\[(?P<pci>[0-9a-fA-Fx:.]{2,20})\]\s+(?P<name>\S.{0,100})"
+    r"#\s+Rank\s+\d{1,5}\s.{0,120}?\bdevice\s+(?P<index>\d{1,3})\s+\[(?P<pci>[0-9a-fA-Fx:.]{2,20})\](?P<name>.{0,100})"
 )
 _ITERATIONS = re.compile(r"#.{0,200}(?<!warmup )(?<!agg )\biters:\s*(\d{1,9})")
+_RCCL = re.compile(r"^(?:rccl-tests: Version|RCCL version) ?", re.MULTILINE)
 _NAMED = re.compile(rf"\b({'|'.join(_COLLECTIVES)})_perf\b")
 
 
@@ -67,12 +71,13 @@ class _Row:
 def read_table(section: Section) -> Piece:
     """A table's figures and checks, and the cards that its head lists. Raises `Unreadable` where no row is whole."""
     text = section.text
+    ours = bool(_RCCL.search(text))
     ranks: list[Card] = []
     rows: list[_Row] = []
     iterations = 1
     for line in text.splitlines():
         if rank := _RANK.match(line):
-            ranks.append(_card(int(rank["index"]), rank["pci"], rank["name"]))
+            ranks.append(_card(int(rank["index"]), rank["pci"], rank["name"], of_amd=ours))
         elif found := _ITERATIONS.match(line):
             iterations = int(found[1])
         elif row := _row(line.split()):
@@ -120,14 +125,19 @@ def _piece(rows: list[_Row], cards: list[Card], collective: str | None, iteratio
     return Piece(cards=tuple(cards), measurements=found)
 
 
-def _card(index: int, pci: str, name: str) -> Card:
-    """`[0x1b]` is only the bus's number: no address."""
-    address = re.fullmatch(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", pci.lower())
-    known: dict[str, Any] = {"identity": Identity(name=name.strip())}
-    if address:
-        known["pci_address"] = f"{address[1][-4:]}:{address[2]}:{address[3]}.{address[4] or 0}"
+def _card(index: int, pci: str, name: str, *, of_amd: bool = False) -> Card:
+    """`[0x1b]` is only the bus's number: no address. Older releases of HIP give no name."""
+    match = re.fullmatch(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", pci.lower())
+    address = f"{match[1][-4:]}:{match[2]}:{match[3]}.{match[4] or 0}" if match else None
+    product = word(name)
+    if of_amd or is_amd(name):
+        return amd_card("rccl-tests", index, address, {"identity.name": product} if product else {})
     return Card(
-        vendor="amd" if "AMD" in name.upper().split() else "nvidia", source="nccl-tests", index=index, **known
+        vendor="nvidia",
+        source="nccl-tests",
+        index=index,
+        pci_address=address or NOT_ASKED,
+        identity=Identity(name=product or NOT_ASKED),
     )
 
 

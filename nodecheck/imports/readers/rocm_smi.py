@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Maybe, Why
+from nodecheck.facts import NOT_ASKED, Absent, Maybe, Topology, Why
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
 from nodecheck.imports.readers.amd_fields import (
     CUT,
@@ -18,7 +18,6 @@ from nodecheck.imports.readers.amd_fields import (
     cards,
     counts_all,
     pairs,
-    topology,
 )
 from nodecheck.probes.amd_smi import PairTold, documents
 from nodecheck.probes.rocm_smi import address, entries, values
@@ -45,7 +44,7 @@ def _piece(
             count = Absent(why=Why.failed, detail=said)
     return Piece(
         cards=found,
-        topology=topology(count, pairs(name, found, _told(ways))),
+        topology=Topology(amd_smi_count=count, pairs=pairs(name, found, _told(ways))),
         remarks=() if whole else (f"it is cut short; {len(found)} cards were read",),
     )
 

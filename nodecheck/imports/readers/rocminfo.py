@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
-from nodecheck.imports.readers.amd_fields import MAX_CARDS, MAX_TEXT, card, topology
+from nodecheck.imports.readers.amd_fields import MAX_CARDS, MAX_TEXT, card
 from nodecheck.probes.amdgpu import of_gfx
 from nodecheck.probes.text import word
 
@@ -28,7 +27,7 @@ def read(section: Section) -> Piece:
     found = tuple(
         card(KIND.name, index, values=_values(agent)) for index, agent in enumerate(agents[:MAX_CARDS])
     )
-    return Piece(cards=found, topology=topology(NOT_ASKED))
+    return Piece(cards=found)
 
 
 def _agents(text: str) -> Iterator[dict[str, str]]:

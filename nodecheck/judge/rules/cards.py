@@ -7,7 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nodecheck.facts import OWN_FAULT, Absent, Card, Maybe, Node, Stack, Topology, Why, known, or_none
+from nodecheck.facts import (
+    NOT_ASKED,
+    OWN_FAULT,
+    Absent,
+    Card,
+    Maybe,
+    Node,
+    Stack,
+    Topology,
+    Why,
+    known,
+    or_none,
+)
 from nodecheck.facts.host import DeviceFile
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import (
@@ -300,9 +312,14 @@ def _split(cards: tuple[Card, ...]) -> str:
 
 def _listed(node: Node, cards: tuple[Card, ...], profile: Profile) -> Maybe[int]:
     """How many cards the driver lists: what is read of them may be less, out of an output that was cut short."""
-    if profile.vendor == "amd":
-        return len(cards)
-    counted = node.topology if isinstance(node.topology, Absent) else node.topology.nvml_count
+    topology = node.topology
+    counted: Maybe[int]
+    if profile.vendor != "amd":
+        counted = topology if isinstance(topology, Absent) else topology.nvml_count
+    elif not isinstance(topology, Absent) and topology.kfd_count == NOT_ASKED:
+        counted = topology.amd_smi_count  # of a node that is known from pasted outputs alone
+    else:
+        counted = len(cards)
     if isinstance(counted, Absent):
         return counted if counted.why is Why.failed else len(cards)
     return counted
