@@ -182,7 +182,8 @@ def _agreement(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
 
 def _operators(loaded: tuple[Target, ...], level: Level) -> Iterator[Step]:
     # At level full a block is compiled, and operators that search for their best way at the first use.
-    seconds = 20.0 if level == "full" else 0.5 if on_cpu(loaded) else 2.0
+    quick, whole = (0.5, 40.0) if on_cpu(loaded) else (2.0, 20.0)
+    seconds = whole if level == "full" else quick
     yield Step("operators", "operators", _keys(loaded), {"level": level}, seconds)
 
 

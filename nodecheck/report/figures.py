@@ -607,7 +607,9 @@ class Figures:
     def checks(self) -> tuple[CheckRow, ...]:
         found: dict[tuple[str, str], list[Check]] = defaultdict(list)
         for check in self.seen.checks:
-            found[check.check, check.stage].append(check)
+            # Of operators there are dozens: those that are wrong are told one by one, elsewhere.
+            name = "operators" if check.stage == "operators" else check.check
+            found[name, check.stage].append(check)
         rows = []
         for (name, stage), same in found.items():
             total = sum(check.compared for check in same)

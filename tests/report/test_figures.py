@@ -470,3 +470,22 @@ def test_what_goes_without_saying_is_not_said(measure: str, dtype: str, words: s
     at = Conditions(shape="8192x8192x8192", dtype=dtype, pinned=True)
     beside = figures.Beside(measure, at, "GB/s", {}, None, Limits(None, None), None)
     assert Figures.at(beside) == words
+
+
+def test_operators_are_one_row_of_data_and_a_wrong_one_is_named() -> None:
+    made = report("h200x4")
+    seen = made.facts.measurements
+    assert isinstance(seen, Measurements)
+    checks = tuple(
+        check.model_copy(update={"wrong": 2, "examples": ("output [0, 7]: expected 1, got 9",)})
+        if check.check == "operators.conv2d" and check.cards == (made.facts.known_cards[1].key,)
+        else check
+        for check in seen.checks
+    )
+    node = measured(made.facts, checks=checks)
+    shown = of(document.build(node, made.profile, judge(node, made.profile)))
+    (row,) = (row for row in shown.checks if row.check.startswith("operators"))
+    assert (row.check, row.wrong, row.right) == ("operators", 2, False)
+    (wrong,) = shown.wrong
+    assert wrong.check == "operators.conv2d"
+    assert "bfloat16" in wrong.told
