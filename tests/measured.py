@@ -246,6 +246,9 @@ class _Builder:
 
     def joined(self, one: str, other: str) -> bool:
         links = self.profile.links
+        if links is not None and links.interconnect == "xgmi":
+            size = links.hive_cards or len(self.cards)
+            return self.cards.index(one) // size == self.cards.index(other) // size
         if links is None or links.interconnect not in ("nvlink", "nvlink_pairs"):
             return False
         if links.interconnect == "nvlink":

@@ -12,8 +12,10 @@ import pytest
 
 from nodecheck.facts import Node
 from nodecheck.judge import Judgement, Status, Verdict, judge
-from nodecheck.profile import Profile, load, names
-from tests.fakes import nvml
+from nodecheck.profile import Profile, load, names, suggest
+from tests.fakes import amd, nvml
+from tests.fakes.amd import amd_smi
+from tests.fakes.amd import node as amd_node
 from tests.fakes.faults import (
     DENIED,
     MISSING,
@@ -82,6 +84,49 @@ def test_bundle(bundle: str, ground: Ground) -> None:
     on_bus = 8 if kind == "container" and shared and shared.form == "board" and not shared.arm else None
     node = healthy(bundle, kind=kind, on_bus=on_bus)
     check(judge(node.probe(ground), load(bundle)))
+
+
+AMD_BUNDLES = tuple(name for name in names() if load(name).vendor == "amd")
+
+
+def amd_kind_of(bundle: str) -> Kind:
+    """One kind of node for each; a guest is given virtual functions, and not every product has such."""
+    made = amd.PRODUCTS[bundle.rpartition("x")[0]]
+    kinds = KINDS if made.device != made.virtual_device else KINDS[1:]
+    return kinds[AMD_BUNDLES.index(bundle) % len(kinds)]
+
+
+def test_every_product_of_amds_is_sold_in_a_bundle() -> None:
+    assert {bundle.rpartition("x")[0] for bundle in AMD_BUNDLES} == set(amd.PRODUCTS)
+
+
+@pytest.mark.parametrize("bundle", AMD_BUNDLES)
+def test_bundle_of_amds(bundle: str, ground: Ground) -> None:
+    node = amd_node.stand(amd_node.healthy(bundle, kind=amd_kind_of(bundle))).probe(ground)
+    check(judge(node, load(bundle)))
+    assert suggest(node) == bundle
+
+
+@pytest.mark.parametrize("generation", (amd_smi.GENERATIONS[0], amd_smi.GENERATIONS[-1]))
+def test_guests_of_the_first_and_the_last_amd_smi(generation: str, ground: Ground) -> None:
+    made = amd_node.healthy("mi300xx8", kind="guest")
+    check(judge(amd_node.stand(made, generation).probe(ground), load("mi300xx8")))
+
+
+def test_four_of_eight_in_a_container(ground: Ground) -> None:
+    made = amd_node.healthy("mi300xx8", kind="container")
+    made.hidden = {0, 1, 2, 3}
+    check(judge(amd_node.stand(made).probe(ground), load("mi300xx4")))
+
+
+def test_a_node_left_split_is_suggested_by_its_packages(ground: Ground) -> None:
+    made = amd.describe("mi300x", 8, compute="CPX", memory="NPS4")
+    node = amd_node.stand(made).probe(ground)
+    assert suggest(node) == "mi300xx8"
+    judgement = judge(node, load("mi300xx8"))
+    assert judgement.verdict is Verdict.rejected
+    roots = {f.id for f in judgement.findings if f.status is Status.fail and f.root is None}
+    assert roots == {"cards.partition.compute", "cards.partition.memory"}
 
 
 @dataclass(frozen=True)

@@ -221,14 +221,21 @@ def nvls(node: Node, profile: Profile) -> bool | Absent | None:
 
 
 def joined(node: Node, profile: Profile, cards: Iterable[str]) -> bool:
-    """Whether every two of these cards are joined by NVLink: as NVML sees it, or as the profile promises."""
+    """Whether every two of these cards are joined by NVLink or xGMI: as the driver sees it, or as the profile
+    promises."""
     keys = tuple(dict.fromkeys(cards))
     if len(keys) < 2:
         return False
-    if profile.links and profile.links.interconnect == "nvlink" and profile.count > 1:
+    links = profile.links
+    every_pair = links and (
+        links.interconnect == "nvlink" or (links.interconnect == "xgmi" and links.hive_cards is None)
+    )
+    if every_pair and profile.count > 1:
         return True
     pairs = or_none(node.topology.pairs) if known(node.topology) else None
-    found = {frozenset((pair.a, pair.b)): or_none(pair.nvlinks) for pair in pairs or ()}
+    found = {
+        frozenset((pair.a, pair.b)): or_none(pair.nvlinks) or pair.link_type == "xgmi" for pair in pairs or ()
+    }
     return all(found.get(frozenset(two)) for two in combinations(keys, 2))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nodecheck.facts import Absent, Node, Why, or_none
+from nodecheck.facts import Absent, Card, Node, Why, known, or_none
 from nodecheck.profile.loading import load, names
 from nodecheck.profile.model import CardSpec
 
@@ -22,7 +22,11 @@ def suggest(node: Node) -> str | None:
     Cards that do not say what they are (lost ones) are taken for what the others are. Where the driver lists
     none, the PCI bus is asked. A machine where no way of looking shows a card is `cpu`.
     """
-    cards = [_Seen(or_none(card.identity.pci_id), or_none(card.identity.name)) for card in node.known_cards]
+    cards = [
+        _Seen(or_none(card.identity.pci_id), or_none(card.identity.name))
+        for card in node.known_cards
+        if not _further_part(card)
+    ]
     if not cards:
         cards = _on_the_bus(node)
     if not cards:
@@ -32,6 +36,12 @@ def suggest(node: Node) -> str | None:
         if profile.card and profile.count == len(cards) and all(_is(card, profile.card) for card in telling):
             return profile.name
     return None
+
+
+def _further_part(card: Card) -> bool:
+    """Whether it is one more partition of one of AMD's packages, which is one card."""
+    mode, part = card.modes.compute_partition, card.partition
+    return known(mode) and mode != "SPX" and known(part) and part > 0
 
 
 def _is(card: _Seen, spec: CardSpec) -> bool:

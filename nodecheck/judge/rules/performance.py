@@ -350,9 +350,9 @@ def _numa(look: Look) -> dict[str, int]:
     "measurements.pairs_alike",
     "Pairs joined alike are equally fast",
     reads="copies between every two cards, beside those of the node's other pairs",
-    passes=f"pairs that NVLink joins lie within {attribution.TOLERANCE:.0%} of the good ones; for others the pattern "
-    "is stated, since slots differ",
-    warns="a pair that NVLink joins is slower",
+    passes=f"pairs that NVLink or xGMI joins lie within {attribution.TOLERANCE:.0%} of the good ones; for others the "
+    "pattern is stated, since slots differ, and so do the links between the dies of MI250",
+    warns="a pair that NVLink or xGMI joins is slower",
     cause=Cause.slow,
     owner=Owner.provider,
     meaning="Every collective over all cards goes at the slowest link's pace.",
@@ -364,20 +364,24 @@ def pairs_alike(look: Look) -> Iterator[Outcome]:
     if len(look.node.known_cards) < 2:
         yield skipped("There is no second card.")
         return
+    links = look.profile.links
+    name = "xGMI" if links and links.interconnect == "xgmi" else "NVLink"
+    equal = links is None or links.direct
     kinds: dict[bool, list[Figure]] = defaultdict(list)
     for figure in look.measured.figures:
         big = figure.at.size_bytes is None or figure.at.size_bytes >= figures.LEAST_COPY_BYTES
         if figure.measure == "pairs.one_way" and big:
-            kinds[figures.joined(look.node, look.profile, figure.cards)].append(figure)
-    for by_nvlink, alike in kinds.items():
+            kinds[equal and figures.joined(look.node, look.profile, figure.cards)].append(figure)
+    for joined, alike in kinds.items():
         values = [figure.median for figure in alike]
-        told = f"{len(alike)} pairs {'over NVLink' if by_nvlink else 'without NVLink'}, "
+        way = f" over {name}" if joined else f" without {name}" if equal else ""
+        told = f"{len(alike)} pairs{way}, "
         told += f"{_number(min(values))} to {_number(max(values))} GB/s."
         words: dict[str, Any] = {"observed": round(min(values), 4), "unit": "GB/s"}
         abouts = attribution.pairs(alike, _numa(look))
-        if not by_nvlink or not abouts:
+        if not joined or not abouts:
             yield passed(" ".join((told, *(look.named(about.sentence) for about in abouts))), **words)
-        for about in abouts if by_nvlink else ():
+        for about in abouts if joined else ():
             yield warn(look.named(about.sentence), subject=look.subject(about.cards, about.kind), **words)
     if not kinds:
         run = figures.run_of("pairs", [card.key for card in look.node.known_cards], look.measured)

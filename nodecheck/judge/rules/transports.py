@@ -62,9 +62,9 @@ def _yours(look: Look, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     "measurements.transport",
     "Collectives go over the cards' links",
     reads="NCCL's own log of a short run: the transports that each group's channels use",
-    passes="cards that NVLink joins use it; for others the way is stated",
-    warns="cards of one machine that NVLink does not join exchange data over network sockets",
-    fails="cards that NVLink joins exchange data through host memory (SHM) or the network (NET)",
+    passes="cards that NVLink or xGMI joins use it; for others the way is stated",
+    warns="cards of one machine that neither joins exchange data over network sockets",
+    fails="cards that NVLink or xGMI joins exchange data through host memory (SHM) or the network (NET)",
     cause=Cause.slow,
     owner=Owner.provider,
     meaning="Collectives run ten to a hundred times slower than over the links.",
@@ -100,13 +100,15 @@ def _way(look: Look, one: Transport) -> Outcome:
     joined = figures.joined(look.node, look.profile, one.cards)
     said, who = _yours(look, _SETTINGS)
     if joined and detour:
+        amd = look.profile.vendor == "amd"
+        link = "xGMI" if amd else "NVLink"
         return Outcome(
             Status.fail,
-            detail=f"{told}, although NVLink joins these cards.{said}",
-            expected="P2P over NVLink",
+            detail=f"{told}, although {link} joins these cards.{said}",
+            expected=f"P2P over {link}",
             expected_from=spec.stated_by("interconnect").witness
-            if spec and spec.interconnect == "nvlink"
-            else "topology.pairs.nvlink",
+            if spec and spec.interconnect in ("nvlink", "xgmi")
+            else f"topology.pairs.{'xgmi' if amd else 'nvlink'}",
             **words,
             **who,
         )
