@@ -42,6 +42,7 @@ from tests.fakes.faults import (
     of_device,
     on_every_card,
     on_every_link,
+    package,
     parameters,
     port_down,
     process,
@@ -148,6 +149,8 @@ COUNT = [
     Fault("CUDA_VISIBLE_DEVICES hides cards", both(environment(CUDA_VISIBLE_DEVICES="0,1"), fewer_devices(2)),
           "cards.hidden_by_environment", WARN, MISCONFIGURED, INCOMPLETE),
     Fault("torch sees fewer cards", fewer_devices(3), "stack.torch.devices", FAIL, FAULTY, REJECTED),
+    Fault("torch counts otherwise than its runtime", torch(device_count=0, devices=[]), "stack.torch.devices", FAIL,
+          MISCONFIGURED, REJECTED),
 ]  # fmt: skip
 
 USE = [
@@ -381,6 +384,7 @@ STACK = [
     Fault("several torch installations",
           torch(folders=["/home/user/torch", "/opt/venv/lib/python3.12/site-packages/torch"]),
           "stack.torch.duplicates", WARN, MISCONFIGURED, WARNED),
+    Fault("a package built for AMD's cards", package("vllm", "hip"), "stack.extensions", WARN, MISCONFIGURED, WARNED),
     Fault("driver too old",
           both(file("/proc/driver/nvidia/version", OLD_DRIVER), driver("nvmlSystemGetDriverVersion", "470.82.01"),
                driver("nvmlSystemGetNVMLVersion", "11.470.82.01"),

@@ -165,6 +165,16 @@ def torch(**items: Any) -> Plant:
     return lambda node: node.torch(**items)
 
 
+def package(name: str, *platforms: str) -> Plant:
+    """A package beside torch whose shared objects carry code for these platforms."""
+
+    def plant(node: FakeNode) -> None:
+        found = {"name": name, "version": "1.2.3", "built_for": list(platforms), "files": 1}
+        node.interpreter["extensions"]["items"]["extensions"].append(found)
+
+    return plant
+
+
 def no_torch(error: dict[str, Any]) -> Plant:
     """`import torch` fails with the error, in the worker that describes it and in those that use the cards."""
 
@@ -199,7 +209,7 @@ def fewer_devices(count: int) -> Plant:
 
     def plant(node: FakeNode) -> None:
         devices = node.interpreter["describe"]["items"]["devices"]
-        node.torch(device_count=count, devices=devices[:count])
+        node.torch(device_count=count, runtime_count=count, devices=devices[:count])
 
     return plant
 
