@@ -91,7 +91,12 @@ BROKEN_IMPORT = {
     "code": None,
     "missing": False,
 }
-NO_MODULE = {"type": "ModuleNotFoundError", "message": "No module named 'torch'", "code": None, "missing": True}
+NO_MODULE = {
+    "type": "ModuleNotFoundError",
+    "message": "No module named 'torch'",
+    "code": None,
+    "missing": True,
+}
 
 COUNT = [
     Fault("a card too few", "cards.count", FAIL, NOT_AS_RENTED, PROVIDER, REJECTED, to=fewer(7), profile="mi300xx8"),

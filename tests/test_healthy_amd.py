@@ -39,9 +39,7 @@ from tests.test_healthy import check
 
 pytestmark = needs_compiler
 
-BUNDLES = tuple(
-    name for name in names() if not (profile := load(name)).abstract and profile.vendor == "amd"
-)
+BUNDLES = tuple(name for name in names() if not (profile := load(name)).abstract and profile.vendor == "amd")
 VIRTUAL = ("mi300x", "mi325x", "mi355x", "mi210")
 """What clouds rent as virtual functions."""
 
@@ -109,7 +107,8 @@ def noise(printed: str) -> str:
     """What ROCm's tools have put before their JSON."""
     return (
         "WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status\n\n"
-        "/usr/lib/python3/dist-packages/amdsmi/amdsmi_wrapper.py:12: UserWarning: the library is newer\n" + printed
+        "/usr/lib/python3/dist-packages/amdsmi/amdsmi_wrapper.py:12: UserWarning: the library is newer\n"
+        + printed
     )
 
 
@@ -152,7 +151,9 @@ TRAPS = [
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_trap(trap: Trap, ground: Ground) -> None:
-    node = healthy(f"{trap.bundle.rpartition('x')[0]}x{trap.machine}" if trap.machine else trap.bundle, kind=trap.kind)
+    node = healthy(
+        f"{trap.bundle.rpartition('x')[0]}x{trap.machine}" if trap.machine else trap.bundle, kind=trap.kind
+    )
     trap.to(node)
     made = stand(node)
     trap.plant(made)

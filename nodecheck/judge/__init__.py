@@ -59,7 +59,7 @@ def judge(
         summary=_summary(verdict, profile, node, findings, named),
         reasons=tuple(reasons),
         findings=tuple(findings),
-        ledger=_ledger(node, findings),
+        ledger=_ledger(node, profile, findings),
     )
 
 
@@ -201,8 +201,15 @@ def _folded(ids: list[str], noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}{behind}"
 
 
-def _ledger(node: Node, findings: Iterable[Finding]) -> tuple[LedgerEntry, ...]:
-    """Every door that was tried, then those that findings miss and nobody tried."""
+_OF_NVIDIA = ("nvml", "driver_proc", "libcuda")
+"""Doors to NVIDIA's cards alone."""
+
+
+def _ledger(node: Node, profile: Profile, findings: Iterable[Finding]) -> tuple[LedgerEntry, ...]:
+    """Every door that was tried, then those that findings miss and nobody tried.
+
+    Closed doors to the other maker's cards are left out, unless a finding wanted to look through one.
+    """
     unseen: dict[str, list[str]] = {}
     for finding in findings:
         if finding.status is Status.unknown and finding.id not in unseen.setdefault(finding.door, []):
@@ -210,6 +217,7 @@ def _ledger(node: Node, findings: Iterable[Finding]) -> tuple[LedgerEntry, ...]:
     entries = [
         LedgerEntry(door=d.name, open=d.open, detail=d.detail, unknown_findings=tuple(unseen.pop(d.name, ())))
         for d in node.doors
+        if profile.vendor != "amd" or d.name not in _OF_NVIDIA or d.open is True or d.name in unseen
     ]
     broken = unseen.pop(BROKEN_RULE, None)
     entries += [

@@ -208,7 +208,7 @@ def _amdsmi(node: Node) -> Answer:
     count = node.topology.amdsmi_count
     if isinstance(count, Absent):
         if count.why is Why.not_asked:
-            return count, "ROCm's own Python binding was not asked: the sources before it told what it could."
+            return count, "ROCm's own Python binding was not needed."
         return _closed(
             count,
             {

@@ -15,7 +15,7 @@ from nodecheck.report.text import plural, shown
 MOST_CARDS = 16
 """More are not drawn; the matrix of pairs has them all."""
 
-Kind = Literal["nvlink", "pcie", "unknown", "bad"]
+Kind = Literal["link", "pcie", "unknown", "bad"]
 """`bad`: not what the profile promises for every pair."""
 
 _WIDTH = 920.0
@@ -124,7 +124,7 @@ def drawing(report: Report) -> Drawing | None:
         for j in range(i + 1, len(cards))
     ]
     # What is wrong is drawn last, on top.
-    arcs.sort(key=lambda line: ("pcie", "unknown", "nvlink", "bad").index(line.kind))
+    arcs.sort(key=lambda line: ("pcie", "unknown", "link", "bad").index(line.kind))
     return Drawing(_WIDTH, foot + _depth(len(cards) - 1) + 2 * _TOP, frames, boxes, tuple(arcs), None)
 
 
@@ -183,12 +183,12 @@ def _links_up(card: Card) -> str:
 
 
 def _bar_title(node: Node, alike: view.Cell) -> str:
-    if alike.kind != "nvlink":
+    if alike.kind != "link":
         return f"PCIe only: every pair {alike.text}"
     remotes = {link.remote_kind for card in node.known_cards if known(card.links) for link in card.links}
     title = f"every pair {alike.text}"
     if "switch" not in remotes:
-        return f"NVLink: {title}"
+        return f"{view.links_name(node)}: {title}"
     devices = node.topology.pci_devices if known(node.topology) else ()
     switches = sum(device.kind == "nvswitch" for device in devices) if known(devices) else 0
     return f"NVSwitch ({plural(switches, 'device') if switches else 'hidden from here'}): {title}"
@@ -197,23 +197,23 @@ def _bar_title(node: Node, alike: view.Cell) -> str:
 def _pair_kind(cell: view.Cell) -> Kind:
     if cell.bad:
         return "bad"
-    return "unknown" if cell.kind == "unknown" else "nvlink" if cell.kind == "nvlink" else "pcie"
+    return "pcie" if cell.kind == "self" else cell.kind
 
 
 def _stub(profile: Profile, card: Card, box: Box, bar: Bar, alike: view.Cell) -> Line:
     links = card.active_links
     promised = profile.links.links_per_card if profile.links else None
     kind = bar.kind
-    if alike.kind == "nvlink" and known(links) and promised is not None and links < promised:
+    if alike.kind == "link" and known(links) and promised is not None and links < promised:
         kind = "bad"
     return Line(
         f"M {box.middle:.1f} {box.foot:.1f} V {bar.y:.1f}",
         kind,
-        _thickness(alike.nvlinks),
-        shown(links) if alike.kind == "nvlink" and known(links) else "",
+        _thickness(alike.links),
+        shown(links) if alike.kind == "link" and known(links) else "",
         box.middle + 8,
         bar.y - 16,
-        f"{card.label}: {shown(links)} active NVLinks",
+        f"{card.label}: {shown(links)} active links",
     )
 
 
@@ -222,7 +222,7 @@ def _arc(cell: view.Cell, a: Box, b: Box, span: int, *, named: bool) -> Line:
     return Line(
         f"M {a.middle:.1f} {y:.1f} A {reach:.1f} {depth:.1f} 0 0 0 {b.middle:.1f} {y:.1f}",
         _pair_kind(cell),
-        _thickness(cell.nvlinks),
+        _thickness(cell.links),
         cell.text if named else "",
         (a.middle + b.middle) / 2,
         y + depth - 5,
@@ -234,5 +234,5 @@ def _depth(span: int) -> float:
     return 26.0 + 24.0 * span
 
 
-def _thickness(nvlinks: int) -> float:
-    return 1.2 + min(nvlinks, 18) / 7
+def _thickness(links: int) -> float:
+    return 1.2 + min(links, 18) / 7

@@ -10,6 +10,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from nodecheck.facts import Absent, known
+from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
 from nodecheck.judge import Status
 from nodecheck.report import figures, plots, view
 from nodecheck.report.document import Report
@@ -57,6 +58,8 @@ def render(report: Report) -> str:
 def _template() -> Template:
     pages = environment("nodecheck.report")
     pages.globals.update(
+        AMD_ALONE=AMD_ALONE,
+        NVIDIA_ALONE=NVIDIA_ALONE,
         COLUMNS=figures.COLUMNS,
         LEVEL_WORDS=_LEVEL_WORDS,
         MOST_CARDS=figures.MOST_CARDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodecheck.facts import Absent
+from nodecheck.facts import Absent, known
 from nodecheck.judge import Finding, Status
 from nodecheck.report import figures, view
 from nodecheck.report.document import Report
@@ -146,6 +146,8 @@ def _node(report: Report) -> Iterator[str]:
         built = (
             _value(torch)
             if isinstance(torch, Absent)
+            else f"{_value(torch.version)}, HIP {_value(torch.hip)}"
+            if known(torch.hip)
             else f"{_value(torch.version)}, CUDA {_value(torch.cuda)}"
         )
         yield f"- driver: {_value(node.stack.driver.version)}; PyTorch: {built}"
@@ -157,15 +159,17 @@ def _node(report: Report) -> Iterator[str]:
     if not node.cards:
         yield "Cards: none"
         return
+    on_amd = view.amd_alone(node)
     yield from table(
         (
             "GPU",
             "state",
             "name",
             "PCI address",
+            *(["CUs", "partitions"] if on_amd else []),
             "memory",
             "power limit",
-            "NVLinks up",
+            f"{view.links_name(node)} up",
             "PCIe, gen now of max",
             "ECC",
         ),
@@ -175,6 +179,7 @@ def _node(report: Report) -> Iterator[str]:
                 view.card_state(report.judgement, card.key).word,
                 _value(card.identity.name),
                 _value(card.pci_address),
+                *([_cell(card.identity.compute_units), view.partitions(card)] if on_amd else []),
                 prose(shown(card.memory.total_bytes, "bytes")),
                 prose(shown(card.power.limit_watts, "W")),
                 _cell(card.active_links),

@@ -42,7 +42,7 @@ _MOST_PAIRED = 10
 """Cards whose pairs fit into 80 columns."""
 _MOST_SIZES = 5
 _MOST_ROWS = 10
-_LINKS = {"nvlink": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
+_LINKS = {"link": "green", "pcie": "", "unknown": "magenta", "self": "dim"}
 
 
 def render(report: Report) -> str:
@@ -162,14 +162,16 @@ def _cards(report: Report) -> RenderableType:
         return paragraph(shown(cards), by=2)
     if not cards:
         return paragraph("none", by=2)
+    on_amd = view.amd_alone(report.facts)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for title, right in (
         ("GPU", True),
         ("PCI address", False),
         ("name", False),
+        *([("CUs", True)] if on_amd else []),
         ("MiB", True),
         ("W", True),
-        ("NVLinks", True),
+        (view.links_name(report.facts).replace(" ", "\n"), True),
         ("PCIe lanes,\ngen now/max", False),
         ("°C", True),
         ("state", False),
@@ -181,6 +183,7 @@ def _cards(report: Report) -> RenderableType:
             str(card.index),
             _text(_short(card.pci_address)),
             _text(_short(card.identity.name)),
+            *([_text(_short(card.identity.compute_units))] if on_amd else []),
             _text(_short(_mebibytes(card))),
             _text(_short(card.power.limit_watts)),
             _text(_short(card.active_links)),

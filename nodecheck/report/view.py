@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from nodecheck.facts import Absent, Maybe, Node, known
+from nodecheck.facts import Absent, Card, Maybe, Node, known
+from nodecheck.facts.topology import Pair
 from nodecheck.judge import Cause, Finding, Judgement, LedgerEntry, Owner, Status
-from nodecheck.profile import NO_PROFILE, Profile
+from nodecheck.profile import NO_PROFILE, LinksSpec, Profile
 from nodecheck.report.document import Report
 from nodecheck.report.text import plural, shown
 
@@ -239,9 +240,11 @@ class Cell:
     """One place of the pair matrix."""
 
     text: str
-    """`NV18`, `SYS`, `X` for the card itself, `?` where it is not known."""
-    kind: Literal["self", "nvlink", "pcie", "unknown"]
-    nvlinks: int
+    """`NV18`, `xGMI`, `2 hops`, `SYS`, `X` for the card itself, `?` where it is not known."""
+    kind: Literal["self", "link", "pcie", "unknown"]
+    """`link`: the makers' own, NVLink or xGMI."""
+    links: int
+    """So many of them."""
     note: str
     """The whole observation, in words."""
     bad: bool = False
@@ -275,7 +278,6 @@ def matrix(node: Node, profile: Profile) -> Maybe[Matrix]:
         return node.cards
     if isinstance(node.topology.pairs, Absent):
         return node.topology.pairs
-    least = _promised(profile)
     pairs = {frozenset((pair.a, pair.b)): pair for pair in node.topology.pairs}
     rows = []
     for row in node.cards:
@@ -288,34 +290,73 @@ def matrix(node: Node, profile: Profile) -> Maybe[Matrix]:
             pair = pairs.get(frozenset((row.key, column.key)))
             if pair is None:
                 cells.append(Cell("?", "unknown", 0, f"{names}: not seen"))
-                continue
-            nvlinks = pair.nvlinks if known(pair.nvlinks) else 0
-            p2p = f"P2P read {shown(pair.p2p_read)}, write {shown(pair.p2p_write)}"
-            note = f"{names}: {shown(pair.nvlinks)} NVLinks, PCIe {shown(pair.distance)}, {p2p}"
-            if nvlinks:
-                cells.append(Cell(f"NV{nvlinks}", "nvlink", nvlinks, note, nvlinks < least))
-            elif isinstance(pair.distance, Absent) or isinstance(pair.nvlinks, Absent):
-                cells.append(Cell("?", "unknown", 0, note))
+            elif row.vendor == "amd":
+                cells.append(_by_xgmi(pair, names, profile.links, of_one_hive=row.hive == column.hive))
             else:
-                cells.append(Cell(pair.distance, "pcie", 0, note, least > 0))
+                cells.append(_by_nvlink(pair, names, profile.links))
         rows.append(tuple(cells))
     return Matrix(tuple(f"GPU{card.index}" for card in node.cards), tuple(rows))
 
 
-def _promised(profile: Profile) -> int:
-    """NVLinks that join every pair, at least."""
-    links = profile.links
-    return links.links_per_pair or 1 if links is not None and links.interconnect == "nvlink" else 0
+def _by_nvlink(pair: Pair, names: str, promised: LinksSpec | None) -> Cell:
+    least = promised.links_per_pair or 1 if promised and promised.interconnect == "nvlink" else 0
+    nvlinks = pair.nvlinks if known(pair.nvlinks) else 0
+    p2p = f"P2P read {shown(pair.p2p_read)}, write {shown(pair.p2p_write)}"
+    note = f"{names}: {shown(pair.nvlinks)} NVLinks, PCIe {shown(pair.distance)}, {p2p}"
+    if nvlinks:
+        return Cell(f"NV{nvlinks}", "link", nvlinks, note, nvlinks < least)
+    if isinstance(pair.distance, Absent) or isinstance(pair.nvlinks, Absent):
+        return Cell("?", "unknown", 0, note)
+    return Cell(pair.distance, "pcie", 0, note, least > 0)
+
+
+def _by_xgmi(pair: Pair, names: str, promised: LinksSpec | None, *, of_one_hive: bool) -> Cell:
+    wanted = promised if promised and promised.interconnect == "xgmi" else None
+    note = (
+        f"{names}: {shown(pair.link_type)}, weight {shown(pair.weight)}, hops {shown(pair.hops)}, "
+        f"PCIe {shown(pair.distance)}, reach into each other's memory {shown(pair.accessible)}"
+    )
+    if isinstance(pair.link_type, Absent):
+        return Cell("?", "unknown", 0, note)
+    if pair.link_type == "xgmi":
+        far = known(pair.hops) and pair.hops > 1
+        text = f"{pair.hops} hops" if far else "xGMI"
+        return Cell(text, "link", 1, note, far and wanted is not None and wanted.direct)
+    missing = wanted is not None and (wanted.hive_cards is None or of_one_hive)
+    return Cell("PCIe" if isinstance(pair.distance, Absent) else pair.distance, "pcie", 0, note, missing)
+
+
+_LINKS: dict[str, str] = {"nvidia": "NVLinks", "amd": "xGMI links"}
+
+
+def links_name(node: Node) -> str:
+    """What the maker of these cards calls the links between them."""
+    vendors = {card.vendor for card in node.known_cards}
+    return _LINKS[vendors.pop()] if len(vendors) == 1 else "links"
+
+
+def amd_alone(node: Node) -> bool:
+    """Whether all cards are AMD's: they are told apart by compute units and partitions."""
+    return bool(node.known_cards) and all(card.vendor == "amd" for card in node.known_cards)
+
+
+def partitions(card: Card) -> str:
+    """`SPX, NPS1`: how an AMD package and its memory are split."""
+    modes = (card.modes.compute_partition, card.modes.memory_partition)
+    return ", ".join("?" if isinstance(mode, Absent) else mode for mode in modes)
 
 
 LEGEND: dict[str, str] = {
     "NV": "joined by so many NVLinks",
+    "xGMI": "joined by xGMI, directly",
+    "hops": "joined by xGMI, through other cards",
     "internal": "on one board",
     "PIX": "one PCIe bridge between them",
     "PXB": "several PCIe bridges",
     "PHB": "through the CPU's host bridge",
     "NODE": "between host bridges of one NUMA node",
     "SYS": "between NUMA nodes",
+    "PCIe": "over PCIe",
     "?": "not seen",
     "!": "less than the profile promises",
 }
@@ -324,7 +365,7 @@ LEGEND: dict[str, str] = {
 def legend(table: Matrix) -> tuple[tuple[str, str], ...]:
     """The signs that `table` uses, explained."""
     used = {
-        "NV" if cell.kind == "nvlink" else cell.text
+        "NV" if cell.text.startswith("NV") else "hops" if cell.text.endswith("hops") else cell.text
         for row in table.rows
         for cell in row
         if cell.kind != "self"

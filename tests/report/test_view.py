@@ -196,7 +196,7 @@ def test_the_drawing_of_a_switched_board_is_a_bar() -> None:
     assert made.bar is not None
     assert made.bar.title == "NVSwitch (4 devices): every pair NV18"
     assert [frame.title for frame in made.frames] == ["NUMA node 0", "NUMA node 1"]
-    assert [(line.kind, line.label) for line in made.lines] == [("nvlink", "18")] * 8
+    assert [(line.kind, line.label) for line in made.lines] == [("link", "18")] * 8
     assert all(box.x >= 0 and box.x + box.width <= made.width for box in made.boxes)
 
 
@@ -212,7 +212,7 @@ def test_a_card_off_the_links_shows_in_the_drawing() -> None:
     made = drawing(samples.rejected(8))
     assert made is not None
     assert made.bar is None
-    assert sorted(line.kind for line in made.lines) == ["bad"] * 7 + ["nvlink"] * 21
+    assert sorted(line.kind for line in made.lines) == ["bad"] * 7 + ["link"] * 21
     assert [line.kind for line in made.lines][-7:] == ["bad"] * 7  # on top
     assert made.boxes[2].lines == ("3a:00.0", "0 links")
     assert made.boxes[2].status is Status.fail
