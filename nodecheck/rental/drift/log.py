@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from nodecheck.facts import Absent, LogEvent, Node, known
 from nodecheck.judge import REGISTRY as ORDINARY
@@ -74,30 +74,28 @@ def _of(rule: Rule) -> Compare:
     """
 
     def compare(drift: Drift) -> Iterator[Outcome]:
+        recent = tuple(rule.judge(since(drift.now, drift.before or drift.baseline), drift.profile))
+        unasked = next((outcome for outcome in recent if outcome.status is Status.skipped), None)
+        if unasked:
+            yield skipped(unasked.detail)
+            return
         log = drift.now.kernel_log
         closed = log if isinstance(log, Absent) else log.events
         if isinstance(closed, Absent):
             yield unknown(NODE, closed)
             return
         standing = tuple(rule.judge(since(drift.now, drift.baseline), drift.profile))
-        recent = tuple(rule.judge(since(drift.now, drift.before or drift.baseline), drift.profile))
         trouble = [o for o in standing if o.status is Status.fail] + [
             o for o in recent if o.status is Status.warn
         ]
         yield from trouble
         if not trouble:
-            yield from _nothing(recent, drift)
+            then = drift.before or drift.baseline
+            yield passed(
+                f"Nothing since {drift.witness(then)}." if then else "Nothing since boot.", observed=0
+            )
 
     return compare
-
-
-def _nothing(recent: Iterable[Outcome], drift: Drift) -> Iterator[Outcome]:
-    unasked = next((outcome for outcome in recent if outcome.status is Status.skipped), None)
-    then = drift.before or drift.baseline
-    if unasked:
-        yield skipped(unasked.detail)
-    else:
-        yield passed(f"Nothing since {drift.witness(then)}." if then else "Nothing since boot.", observed=0)
 
 
 for _rule in [

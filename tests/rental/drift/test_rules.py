@@ -509,6 +509,35 @@ CASES = [
         "SXid 20034",
         name="fatal",
     ),
+    Case("drift.kernel_log.amdgpu", {}, PASS, "Nothing since", profile="mi300xx8"),
+    Case(
+        "drift.kernel_log.amdgpu",
+        {"kernel_log.events": (event("amdgpu", None, UP, device="0000:0c:00.0", name="ras_uncorrectable"),)},
+        FAIL,
+        "Uncorrectable hardware error",
+        profile="mi300xx8",
+        name="an error",
+    ),
+    Case(
+        "drift.kernel_log.amdgpu",
+        {"kernel_log.events": (event("amdgpu", None, UP, device="0000:0c:00.0", name="page_fault"),)},
+        WARN,
+        "Page fault",
+        before={},
+        profile="mi300xx8",
+        name="a page fault",
+    ),
+    Case("drift.kernel_log.amdgpu", {"kernel_log": HUNG}, UNKNOWN, profile="mi300xx8"),
+    Case("drift.kernel_log.amdgpu", {"kernel_log": HUNG}, SKIPPED),
+    Case("drift.kernel_log.iommu", {}, PASS),
+    Case(
+        "drift.kernel_log.iommu",
+        {"kernel_log.events": (event("iommu", None, UP),)},
+        WARN,
+        before={},
+        name="a fault",
+    ),
+    Case("drift.kernel_log.iommu", {"kernel_log": HUNG}, UNKNOWN),
     Case("drift.kernel_log.sxid", {}, PASS),
     Case("drift.kernel_log.sxid", {"kernel_log.events": HUNG}, UNKNOWN),
     Case(
@@ -793,7 +822,7 @@ def test_every_rule_has_cases_that_pass_tell_and_cannot_see() -> None:
             assert FAIL in statuses, rule.id
 
 
-@pytest.mark.parametrize("profile", ["h200x4", "h200x8", "b200x8", "l40sx4", "a100-40x8", "cpu"])
+@pytest.mark.parametrize("profile", ["h200x4", "h200x8", "b200x8", "l40sx4", "a100-40x8", "mi300xx8", "cpu"])
 @pytest.mark.parametrize("view", ["bare", "vm", "container"])
 def test_a_node_that_has_not_changed_is_as_it_was_accepted(profile: str, view: Any) -> None:
     drift, report = drift_of(Case("", {}, PASS, profile=profile, view=view, before={}))
