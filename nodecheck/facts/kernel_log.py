@@ -59,6 +59,8 @@ class KernelLog(Fact):
     source: Maybe[str] = seen("which door opened: `/dev/kmsg`, `dmesg`, `journalctl`", linux="kernel log")
     lines: int = 0
     complete: Maybe[bool] = seen("the log still holds every line of this boot", linux="kernel log")
+    excerpt: bool = False
+    """Lines that somebody pasted, and that are not known to be all: what they do not say may have been said."""
     first_line_seconds: Maybe[float] = seen("since boot, of the oldest line left", linux="kernel log")
     events: Maybe[tuple[LogEvent, ...]] = seen(
         "events worth a look, in the order of their first lines", linux="kernel log"

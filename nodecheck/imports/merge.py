@@ -506,6 +506,7 @@ def _logs(logs: Sequence[Maybe[KernelLog]]) -> Maybe[KernelLog]:
         source=", ".join(dict.fromkeys(log.source for log in seen if isinstance(log.source, str))),
         lines=max(log.lines for log in seen),
         complete=next((log.complete for log in seen if log.complete is True), seen[0].complete),
+        excerpt=all(log.excerpt for log in seen),
         first_line_seconds=_first([log.first_line_seconds for log in seen]),
         events=tuple(events.values()),
     )

@@ -31,6 +31,19 @@ def test_every_layout(stamp: str) -> None:
     assert (event.kind, event.code, event.device, event.count) == ("xid", 79, "0000:1b:00.0", 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "excerpt"),
+    [
+        ("[    0.000000] Linux version 6.8.0\n[   12.000000] NVRM: loading\n", False),
+        ("$ dmesg | grep -i nvlink\n[   12.000000] NVRM: nvlink\n", True),
+        ("[Mon Nov 30 17:04:42 2026] NVRM: loading\n", True),
+    ],
+)
+def test_what_does_not_begin_with_the_boot_is_an_excerpt(text: str, excerpt: bool) -> None:
+    assert imported(text).node.kernel_log.excerpt is excerpt
+    assert not imported("[    0.000000] Linux version 6.8.0\n", text).node.kernel_log.excerpt
+
+
 def test_two_logs_of_one_boot_count_once() -> None:
     dmesg = f"[ 1234.567890] {XID}\n"
     found = imported(dmesg * 3, f"Nov 30 17:04:42 node7 kernel: {XID}\n" * 2)

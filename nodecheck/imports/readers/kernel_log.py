@@ -31,7 +31,7 @@ def _read(section: Section) -> Piece:
     lines = read_lines(section.text)
     log = summarise("pasted output", islice(lines, MAX_LINES))
     remarks = (f"only its first {MAX_LINES} lines were looked at",) if next(lines, None) else ()
-    return Piece(kernel_log=log, remarks=remarks)
+    return Piece(kernel_log=log.model_copy(update={"excerpt": log.complete is not True}), remarks=remarks)
 
 
 KERNEL_LOG = Kind(

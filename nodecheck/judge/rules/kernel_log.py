@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nodecheck.facts import Absent, Card, KernelLog, LogEvent, Node, known
+from nodecheck.facts import Absent, Card, KernelLog, LogEvent, Node, Why, known
 from nodecheck.judge.amdgpu import AMDGPU_SOURCE, messages
 from nodecheck.judge.finding import NODE, Cause, Owner, Status
 from nodecheck.judge.rule import OnAmd, Outcome, fail, of_card, passed, rule, skipped, unknown, warn
@@ -93,7 +93,8 @@ def _log_rule(
 
     It gives an outcome for each event that means trouble, completed with the card, the line and its source.
     If there is none, the rule passes with a sentence that begins with `nothing` and names what is only worth
-    a mention. `needs` says why a profile does not need the rule at all, or nothing where it does.
+    a mention; of an excerpt it says the same, and is unknown. `needs` says why a profile does not need the rule
+    at all, or nothing where it does.
     """
 
     def register(say: _Say) -> _Say:
@@ -128,13 +129,19 @@ def _judged(looks: list[_Look], log: KernelLog, nothing: str, say: _Say) -> Iter
     if len(mentioned) == len(looks):
         also = "".join(f" Mentioned only: {look.quoted}." for look in mentioned[:3])
         more = f" And {len(mentioned) - 3} more of the kind." if len(mentioned) > 3 else ""
-        yield passed(f"{nothing} {_extent(log)}.{also}{more}", observed=len(mentioned), observed_from=source)
+        said = f"{nothing} {_extent(log)}.{also}{more}"
+        if log.excerpt:
+            why = f"{said[0].lower()}{said[1:]} What was not pasted may say otherwise"
+            yield unknown(NODE, Absent(why=Why.not_asked, detail=why), observed_from=source)
+        else:
+            yield passed(said, observed=len(mentioned), observed_from=source)
 
 
 def _extent(log: KernelLog) -> str:
+    lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
     if log.complete is True:
-        return f"in the {log.lines} lines since boot"
-    left = f"in the {log.lines} lines that are left of the log"
+        return f"in the {lines} since boot"
+    left = f"in the {lines} that {'were pasted' if log.excerpt else 'are left of the log'}"
     if isinstance(log.first_line_seconds, Absent):
         return left
     return f"{left} (from {log.first_line_seconds:.0f} s after boot on)"
@@ -183,6 +190,8 @@ def readable(node: Node, _: Profile) -> Iterator[Outcome]:
         )
     else:
         gone = "Lines of this boot have been overwritten or cleared; what is said of the log holds"
+        if log.excerpt:
+            gone = "What was pasted does not begin with this boot; what is said of the log is said"
         yield Outcome(Status.unknown, detail=f"{gone} {_extent(log)}.", observed=log.lines, unit="lines")
 
 

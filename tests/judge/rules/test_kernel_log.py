@@ -82,6 +82,17 @@ def test_a_log_without_its_beginning_is_not_wholly_seen() -> None:
     assert "207 s after boot" in found["kernel_log.xid"].detail
 
 
+def test_what_an_excerpt_does_not_say_is_no_pass() -> None:
+    log = healthy.node(PROFILE).kernel_log.model_copy(update={"excerpt": True, "complete": False, "lines": 3})
+    node = healthy.change(healthy.node(PROFILE), "kernel_log", log)
+    assert {finding.status for finding in findings(node).values()} == {Status.unknown}
+    told = findings(with_events(line("xid", 79), node=node))
+    assert told["kernel_log.xid"].status is Status.fail
+    assert told["kernel_log.pcie"].detail.startswith(
+        "Not seen: not asked: no PCI Express error of weight in the 3 lines"
+    )
+
+
 def test_a_log_that_cannot_say_whether_it_is_whole() -> None:
     no_stamps = Absent(why=Why.not_supported, detail="the lines carry no time since boot")
     node = healthy.change(healthy.node(PROFILE), "kernel_log.complete", no_stamps)
