@@ -131,7 +131,7 @@ def _judged(looks: list[_Look], log: KernelLog, nothing: str, say: _Say) -> Iter
         more = f" And {len(mentioned) - 3} more of the kind." if len(mentioned) > 3 else ""
         said = f"{nothing} {_extent(log)}.{also}{more}"
         if log.excerpt:
-            why = f"{said[0].lower()}{said[1:]} What was not pasted may say otherwise"
+            why = f"the log was not pasted whole; {said[0].lower()}{said[1:]}"
             yield unknown(NODE, Absent(why=Why.not_asked, detail=why), observed_from=source)
         else:
             yield passed(said, observed=len(mentioned), observed_from=source)
@@ -141,7 +141,7 @@ def _extent(log: KernelLog) -> str:
     lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
     if log.complete is True:
         return f"in the {lines} since boot"
-    left = f"in the {lines} that {'were pasted' if log.excerpt else 'are left of the log'}"
+    left = f"in the {lines} {'pasted' if log.excerpt else 'left of the log'}"
     if isinstance(log.first_line_seconds, Absent):
         return left
     return f"{left} (from {log.first_line_seconds:.0f} s after boot on)"
@@ -191,7 +191,7 @@ def readable(node: Node, _: Profile) -> Iterator[Outcome]:
     else:
         gone = "Lines of this boot have been overwritten or cleared; what is said of the log holds"
         if log.excerpt:
-            gone = "What was pasted does not begin with this boot; what is said of the log is said"
+            gone = "What was pasted is not known to begin with this boot; what is said of the log holds"
         yield Outcome(Status.unknown, detail=f"{gone} {_extent(log)}.", observed=log.lines, unit="lines")
 
 

@@ -88,9 +88,8 @@ def test_what_an_excerpt_does_not_say_is_no_pass() -> None:
     assert {finding.status for finding in findings(node).values()} == {Status.unknown}
     told = findings(with_events(line("xid", 79), node=node))
     assert told["kernel_log.xid"].status is Status.fail
-    assert told["kernel_log.pcie"].detail.startswith(
-        "Not seen: not asked: no PCI Express error of weight in the 3 lines"
-    )
+    why = "the log was not pasted whole; no PCI Express error of weight in the 3 lines pasted"
+    assert told["kernel_log.pcie"].detail.startswith(f"Not seen: not asked: {why}")
 
 
 def test_a_log_that_cannot_say_whether_it_is_whole() -> None:
