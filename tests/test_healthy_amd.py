@@ -133,7 +133,7 @@ TRAPS = [
     Trap("cards chosen at two levels", "mi300xx2",
          plant=environment(ROCR_VISIBLE_DEVICES="0,1", HIP_VISIBLE_DEVICES="0,1")),
     Trap("settings that cost nothing", "mi300xx4",
-         plant=environment(NCCL_DEBUG="VERSION", HIP_FORCE_DEV_KERNARG="1")),
+         plant=environment(NCCL_DEBUG="VERSION", HIP_FORCE_DEV_KERNARG="1", NCCL_MIN_NCHANNELS="32")),
     Trap("at the power limit", "mi300xx2", to=card(0, limits={"ppt": 100})),
     Trap("some corrected errors", "mi300xx2",
          to=changed(errors(0, "UMC", corrected=12), errors(1, "XGMI_WAFL", corrected=3))),

@@ -92,6 +92,7 @@ def _section(rule: Described) -> Iterator[str]:
 
 def _on_amd(words: OnAmd) -> str:
     parts = (
+        ("", words.title),
         ("it reads ", words.reads),
         ("door ", words.door and f"`{words.door}`"),
         ("it means: ", words.meaning),

@@ -41,6 +41,7 @@ Judge = Callable[[Node, Profile], Iterable[Outcome]]
 class OnAmd:
     """What a check says otherwise where the profile's cards are AMD's; what is empty is said alike."""
 
+    title: str = ""
     reads: str = ""
     door: str = ""
     meaning: str = ""

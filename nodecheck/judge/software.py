@@ -40,6 +40,8 @@ class Variable:
     """Values that ask for what happens anyway."""
     from_cards: int
     """It is of no account on fewer cards."""
+    of: str | None
+    """The vendor whose cards it holds back; None for all."""
 
 
 def cuda_meaning(code: int) -> ErrorMeaning:
@@ -79,7 +81,9 @@ def variables() -> Mapping[str, Variable]:
     return _by_each(
         _document()["variable"],
         "names",
-        lambda row: Variable(row["effect"], tuple(row.get("harmless", ())), row.get("from_cards", 1)),
+        lambda row: Variable(
+            row["effect"], tuple(row.get("harmless", ())), row.get("from_cards", 1), row.get("of")
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from nodecheck.facts import Absent, known
 from nodecheck.facts.stack import Library
 from nodecheck.judge import software
 from nodecheck.judge.finding import NODE, Cause, Owner
-from nodecheck.judge.rule import Outcome, fail, passed, skipped, unknown, warn
+from nodecheck.judge.rule import OnAmd, Outcome, fail, passed, skipped, unknown, warn
 from nodecheck.judge.rules.stack import Look, listed, none, stack_rule, torch_of, word
 
 MIB = 1024**2
@@ -28,6 +28,7 @@ MIB = 1024**2
     meaning="Without NCCL (RCCL on AMD) cards can only work together through slower means.",
     next_step="Install a PyTorch built with NCCL.",
     repeat="python3 -c 'import torch; print(torch.cuda.nccl.version())'",
+    on_amd=OnAmd(title="PyTorch has RCCL", next_step="Install a PyTorch built for ROCm, which brings RCCL."),
 )
 def nccl_version(look: Look) -> Iterator[Outcome]:
     torch = torch_of(look)
@@ -39,17 +40,21 @@ def nccl_version(look: Look) -> Iterator[Outcome]:
         return
     seen = look.see("torch.nccl", "torch")
     if known(seen.value):
-        yield passed(f"NCCL {seen.value}.", observed=seen.value, observed_from=seen.source)
+        yield passed(f"{_library(look)} {seen.value}.", observed=seen.value, observed_from=seen.source)
     elif not none(seen.value):
         yield unknown(NODE, seen.value, observed_from=seen.source)
     elif look.several_cards:
-        yield warn("torch is built without NCCL.", observed="none", observed_from=seen.source)
+        yield warn(f"torch is built without {_library(look)}.", observed="none", observed_from=seen.source)
     else:
         yield passed(
-            "torch is built without NCCL, which one card does not need.",
+            f"torch is built without {_library(look)}, which one card does not need.",
             observed="none",
             observed_from=seen.source,
         )
+
+
+def _library(look: Look) -> str:
+    return "RCCL" if look.profile.vendor == "amd" else "NCCL"
 
 
 @stack_rule(
@@ -65,6 +70,10 @@ def nccl_version(look: Look) -> Iterator[Outcome]:
     "those of the wheel you installed.",
     next_step="Take the other libnccl's folder out of LD_LIBRARY_PATH or LD_PRELOAD.",
     repeat="NCCL_DEBUG=VERSION torchrun --nproc-per-node=1 …; echo $LD_LIBRARY_PATH $LD_PRELOAD",
+    on_amd=OnAmd(
+        title="PyTorch uses the RCCL it was built with",
+        next_step="Take the other librccl's folder out of LD_LIBRARY_PATH or LD_PRELOAD.",
+    ),
 )
 def nccl_shadowed(look: Look) -> Iterator[Outcome]:
     torch = torch_of(look)
@@ -72,13 +81,13 @@ def nccl_shadowed(look: Look) -> Iterator[Outcome]:
         yield torch
         return
     if none(torch.nccl):
-        yield skipped("This torch is built without NCCL.")
+        yield skipped(f"This torch is built without {_library(look)}.")
         return
     loaded, built = look.see("torch.nccl_loaded", "torch"), look.see("torch.nccl", "torch")
     others = _others(look, loaded.value)
     beside = f" Also within reach: {listed(others)}." if others else ""
     if none(loaded.value):
-        yield passed(f"NCCL is linked into torch.{beside}", observed_from=loaded.source)
+        yield passed(f"{_library(look)} is linked into torch.{beside}", observed_from=loaded.source)
         return
     version = loaded.value if isinstance(loaded.value, Absent) else loaded.value.version
     for value in (version, built.value):
@@ -93,11 +102,12 @@ def nccl_shadowed(look: Look) -> Iterator[Outcome]:
     }
     path = loaded.value.path
     if version == built.value:
-        yield passed(f"NCCL {version} from {path}.{beside}", **words)
+        yield passed(f"{_library(look)} {version} from {path}.{beside}", **words)
     elif "/nvidia/nccl/lib/" in path:
         yield passed(f"The wheel's NCCL is {version}, torch was built with {built.value}.{beside}", **words)
     else:
-        yield warn(f"torch was built with NCCL {built.value} and runs with {version} from {path}.", **words)
+        said = f"torch was built with {_library(look)} {built.value} and runs with {version} from {path}."
+        yield warn(said, **words)
 
 
 def _others(look: Look, loaded: Any) -> list[Library]:
@@ -119,6 +129,7 @@ def _others(look: Look, loaded: Any) -> list[Library]:
     "slowly; every measurement here carries their effect.",
     next_step="Unset what you did not mean to set, in the environment or in NCCL's files, and measure again.",
     repeat="env | grep NCCL_; cat /etc/nccl.conf ~/.nccl.conf",
+    on_amd=OnAmd(title="No variable holds RCCL back", repeat="env | grep -E 'NCCL_|RCCL_'"),
 )
 def environment_nccl(look: Look) -> Iterator[Outcome]:
     seen, files = look.see("environment", "linux"), look.see("nccl_settings", "linux")
@@ -143,6 +154,9 @@ def environment_nccl(look: Look) -> Iterator[Outcome]:
     "the card from them.",
     next_step="Unset what you did not mean to set.",
     repeat="env | grep -E 'CUDA|TORCH|TF32'",
+    on_amd=OnAmd(
+        title="No variable holds HIP or PyTorch back", repeat="env | grep -E 'HIP|HSA|ROC|AMD|GPU_|TORCH'"
+    ),
 )
 def environment_cuda(look: Look) -> Iterator[Outcome]:
     seen = look.see("environment", "linux")
@@ -153,7 +167,11 @@ def environment_cuda(look: Look) -> Iterator[Outcome]:
 
 
 def _variables(look: Look, settings: dict[str, str], of_nccl: bool, source: str) -> Outcome:
-    table = {k: v for k, v in software.variables().items() if (v.from_cards > 1) is of_nccl}
+    table = {
+        name: variable
+        for name, variable in software.variables().items()
+        if (variable.from_cards > 1) is of_nccl and variable.of in (None, look.profile.vendor)
+    }
     found = {
         name: value
         for name, value in sorted(settings.items())
