@@ -200,9 +200,10 @@ def _begun(
 ) -> tuple[Kind, ...]:
     """The kinds of which a section starts with this line; none where the line goes on with the present one."""
     starts = tuple(kind for kind in kinds if kind.begins and kind.begins.match(line))
-    if starts:
-        return starts
     inside = tuple(kind for kind in kinds if kind.goes_on and kind.goes_on.match(line))
+    # What the present kind knows as its own begins no other one, which looks alike.
+    if starts and (expected or all(kind in starts for kind in inside if kind in current)):
+        return starts
     if expected:
         return tuple(sorted(inside, key=lambda kind: kind not in current))
     return () if any(kind in current for kind in inside) else inside

@@ -127,7 +127,8 @@ def _from_text(text: str, command: str) -> tuple[list[Entry], bool]:
         return [], True
     for entry in entries:
         _as_json(entry)
-    return entries, _tells(entries[-1], entries[0])
+    # Of a card alone only the blank line that ends it says that the text is whole.
+    return entries, _tells(entries[-1], entries[0]) if len(entries) > 1 else text.endswith("\n\n")
 
 
 def _tells(entry: Entry, other: Entry) -> bool:

@@ -183,7 +183,10 @@ TEXT = Kind(
     "rocm-smi",
     _read_text,
     begins=re.compile(r"=+ ROCm System Management Interface =+"),
-    goes_on=re.compile(r"GPU ?\[\d{1,3}\]\s{0,20}: |=+ ?(?:Concise Info|\w[\w ]{2,20} between two GPUs) ?=+"),
+    goes_on=re.compile(
+        r"GPU ?\[\d{1,3}\]\s{0,20}: |=+ ?(?:Concise Info|\w[\w ]{2,20} between two GPUs) ?=+"
+        r"|\s+GPU0(?:\s+GPU\d{1,3}){0,255}\s*$"
+    ),
     command=re.compile(r"rocm-smi\b(?!.{0,200}--json)"),
     recognises=lambda text: bool(_SIGN.search(text[:20_000])),
     vendor_numbers="amd",
