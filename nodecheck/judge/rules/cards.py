@@ -578,7 +578,8 @@ def device_files(node: Node, profile: Profile) -> Iterator[Outcome]:
         return
     unseen = next((file.allowed for file in files if isinstance(file.allowed, Absent)), None)
     shut = [file for file in files if file.allowed is False]
-    observed = ", ".join(file.path for file in shut) or "all open"
+    more = f" and {len(shut) - 2} more" if len(shut) > 2 else ""
+    observed = ", ".join(file.path for file in shut[:2]) + more or "all open"
     words: dict[str, Any] = {"observed_from": seen.source, "observed": observed}
     if shut:
         yield _shut(shut, node, words)
