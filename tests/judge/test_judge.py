@@ -19,6 +19,7 @@ from tests.judge.cases import DENIED, HUNG, UNASKED, Case, faulty, found, health
 from tests.judge.rules import (
     test_amd,
     test_cards,
+    test_diagnoses,
     test_health,
     test_measurements,
     test_operators,
@@ -34,6 +35,7 @@ CASES = [
     *test_measurements.CASES,
     *test_operators.CASES,
     *test_amd.CARDS,
+    *test_diagnoses.CASES,
 ]
 SUBJECTS = ("cards.", "health.", "topology.", "measurements.")
 

@@ -49,7 +49,7 @@ SLOW_CALL_SECONDS = 5.0
 """A healthy driver answers any one question about a started card in milliseconds."""
 
 RESET = "Ask the provider to reset the card (or reboot the node) and to watch it afterwards."
-WATCH_PAGES = "Note the number with this report, so that new pages can be told from old ones; if it grows, ask for another."
+WATCH_PAGES = "Note the number with this report, to tell new pages from old ones; if it grows, ask for another card."
 REPLACE = "Ask the provider for another card: this one is due for replacement."
 
 
