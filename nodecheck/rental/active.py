@@ -16,8 +16,7 @@ from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, unknown, warn
 from nodecheck.profile import NO_PROFILE
 from nodecheck.report.document import Report
-from nodecheck.report.figures import conditions
-from nodecheck.report.text import number
+from nodecheck.report.text import conditions, number
 
 STAGES: tuple[StageName, ...] = ("hbm", "gemm", "host", "pairs", "collectives")
 BUDGET_SECONDS = 45.0

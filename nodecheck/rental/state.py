@@ -26,7 +26,7 @@ from nodecheck.rental.place import StateError as StateError
 from nodecheck.rental.place import make_folder, state_file
 from nodecheck.rental.result import Change, CheckResult, Reading
 from nodecheck.report.document import MAX_BYTES, Report, ReportError, dump, parse
-from nodecheck.report.figures import conditions
+from nodecheck.report.text import conditions
 from nodecheck.sources import Files
 from nodecheck.sources.files import live
 from nodecheck.writing import reason

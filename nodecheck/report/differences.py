@@ -8,9 +8,8 @@ from nodecheck.facts import Absent
 from nodecheck.facts.comparison import Change
 from nodecheck.report import page
 from nodecheck.report.diff import LEAST_REPETITIONS, LEAST_SHARE, Diff, FigureDifference, How, Side
-from nodecheck.report.figures import conditions, small_size, unit_words
 from nodecheck.report.page import Block, Heading, Item, Line, Table
-from nodecheck.report.text import number, plural, shown
+from nodecheck.report.text import conditions, number, plural, shown, small_size, unit_words
 from nodecheck.report.view import STATUSES
 
 _HOW: dict[How, str] = {

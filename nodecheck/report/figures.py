@@ -14,7 +14,7 @@ from nodecheck.judge import figures as judged
 from nodecheck.judge.figures import Limits
 from nodecheck.profile import Figure as Promised
 from nodecheck.report.document import Report
-from nodecheck.report.text import number, plain, plural, shown, size
+from nodecheck.report.text import conditions, number, plain, plural, shown, size, small_size, unit_words
 
 COLUMNS = {
     "hbm.copy": "mem copy",
@@ -239,44 +239,11 @@ class Tried:
     where: str
 
 
-def conditions(at: Conditions) -> str:
-    """`512 MiB, pageable`, in few words."""
-    parts = (
-        _shape(at.shape) if at.shape else "",
-        small_size(at.size_bytes) if at.size_bytes is not None else "",
-        at.dtype or "",
-        plural(at.ranks, "rank") if at.ranks else "",
-        {True: "in place", False: "out of place", None: ""}[at.in_place],
-        {True: "pinned", False: "pageable", None: ""}[at.pinned],
-        "all cards at once" if at.together else "",
-        "sustained" if at.sustained else "",
-    )
-    return ", ".join(part for part in parts if part)
-
-
 def disk_words(figure: Figure) -> str:
     """`256 MiB, 4 at once`: for a disk the ranks are those who write or read."""
     at = conditions(figure.at.model_copy(update={"ranks": None}))
     several = f"{figure.at.ranks} at once" if (figure.at.ranks or 1) > 1 else ""
     return ", ".join(part for part in (at, several) if part)
-
-
-def _shape(shape: str) -> str:
-    """`8192³`, `2048 × 2048 × 13312`."""
-    sides = shape.split("x")
-    if len(sides) != 3 or not all(side.isascii() and side.isdigit() for side in sides):
-        return shape
-    return f"{sides[0]}³" if len(set(sides)) == 1 else " × ".join(sides)
-
-
-def small_size(count: int) -> str:
-    """`8 B`, `2 MiB`."""
-    return size(count).replace(" bytes", " B")
-
-
-def unit_words(unit: str) -> str:
-    """The unit with its right sign."""
-    return "µs" if unit == "us" else unit
 
 
 def algorithms_words(transport: Transport) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from nodecheck.report import figures, plots, view
 from nodecheck.report.document import Report
 from nodecheck.report.drawing import drawing
 from nodecheck.report.figures import Figures
-from nodecheck.report.text import number, plain, plural, shown, size, spans
+from nodecheck.report.text import conditions, number, plain, plural, shown, size, spans, unit_words
 
 TEMPLATE = "report.html.j2"
 STYLE = "style.css"
@@ -66,8 +66,8 @@ def _template() -> Template:
         MOST_ROWS=figures.MOST_ROWS,
         algorithms_words=figures.algorithms_words,
         disk_words=figures.disk_words,
-        unit_words=figures.unit_words,
-        words=figures.conditions,
+        unit_words=unit_words,
+        words=conditions,
         tries_words=figures.tries_words,
     )
     pages.tests.update(absent=lambda value: isinstance(value, Absent), known=known)

@@ -10,7 +10,7 @@ from nodecheck.report import figures, view
 from nodecheck.report.document import Report
 from nodecheck.report.figures import Figures
 from nodecheck.report.markup import block, code, ours, prose, table
-from nodecheck.report.text import number, shown
+from nodecheck.report.text import number, shown, small_size
 
 _MOST_REASONS = 40
 _MOST_PAIRED = 16
@@ -252,7 +252,7 @@ def _measurements(measured: Figures) -> Iterator[str]:
         for series in curve.series:
             by_size = {point.size_bytes: number(point.value) for point in series.points}
             rows.append((prose(series.label), *(by_size.get(size_bytes, "–") for size_bytes in sizes)))
-        heads = (figures.small_size(size_bytes) for size_bytes in sizes)
+        heads = (small_size(size_bytes) for size_bytes in sizes)
         yield from table((f"{prose(curve.collective)}, bus GB/s", *heads), rows)
         yield ""
     for transport in measured.transports[:4]:

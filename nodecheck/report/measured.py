@@ -13,8 +13,8 @@ from rich.text import Text
 
 from nodecheck.facts import Measurements, Node
 from nodecheck.facts.measurements import Check, Figure
-from nodecheck.report.figures import STAGES, conditions, spread
-from nodecheck.report.text import number, plain
+from nodecheck.report.figures import STAGES, spread
+from nodecheck.report.text import conditions, number, plain
 
 ALGBW = ".algbw"
 """Left out of the tables: busbw is algbw times a factor; JSON has both."""

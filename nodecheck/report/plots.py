@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
 from nodecheck.judge import Status
-from nodecheck.report.figures import Beside, Curve, Figures, small_size
-from nodecheck.report.text import number, plural
+from nodecheck.report.figures import Beside, Curve, Figures
+from nodecheck.report.text import number, plural, small_size
 
 MOST_BARS = 32
 MOST_SERIES = 6

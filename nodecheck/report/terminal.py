@@ -17,7 +17,7 @@ from nodecheck.report import document, figures, view
 from nodecheck.report.document import Report
 from nodecheck.report.figures import Cell, Figures, PairCell
 from nodecheck.report.folder import Written
-from nodecheck.report.text import number, plain, shown, unmarked
+from nodecheck.report.text import number, plain, shown, small_size, unmarked
 
 _WIDEST = 120
 """Columns; longer lines are hard to read."""
@@ -265,7 +265,7 @@ def _collectives(measured: Figures) -> Iterator[RenderableType]:
         return
     sizes = sorted({p.size_bytes for curve in curves for series in curve.series for p in series.points})
     sizes = sizes[-_MOST_SIZES:]
-    table = _numbers("Collectives", *(figures.small_size(size_bytes) for size_bytes in sizes))
+    table = _numbers("Collectives", *(small_size(size_bytes) for size_bytes in sizes))
     for curve in curves[:_MOST_ROWS]:
         for series in curve.series[: _MOST_ROWS if curve is curves[0] else 1]:
             by_size = {point.size_bytes: point for point in series.points}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nodecheck.facts import Absent, Fact
+from nodecheck.facts.measurements import Conditions
 
 LONGEST = 2000
 """Characters shown of one text; the whole of it stands in report.json."""
@@ -61,6 +62,11 @@ def size(count: float) -> str:
     return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.4g} {unit}"
 
 
+def small_size(count: int) -> str:
+    """`8 B`, `2 MiB`."""
+    return size(count).replace(" bytes", " B")
+
+
 def number(value: float) -> str:
     """A measured figure, to four digits: `4297`, `55.40`, `120,000`."""
     if 10_000 <= abs(value) < 1e12:
@@ -68,9 +74,37 @@ def number(value: float) -> str:
     return f"{value:#.4g}".rstrip(".") if value else "0"
 
 
+def unit_words(unit: str) -> str:
+    """The unit with its right sign."""
+    return "µs" if unit == "us" else unit
+
+
 def plural(count: int, noun: str) -> str:
     """`1 card`, `2 cards`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def conditions(at: Conditions) -> str:
+    """`512 MiB, pageable`, in few words."""
+    parts = (
+        _shape(at.shape) if at.shape else "",
+        small_size(at.size_bytes) if at.size_bytes is not None else "",
+        at.dtype or "",
+        plural(at.ranks, "rank") if at.ranks else "",
+        {True: "in place", False: "out of place", None: ""}[at.in_place],
+        {True: "pinned", False: "pageable", None: ""}[at.pinned],
+        "all cards at once" if at.together else "",
+        "sustained" if at.sustained else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _shape(shape: str) -> str:
+    """`8192³`, `2048 × 2048 × 13312`."""
+    sides = shape.split("x")
+    if len(sides) != 3 or not all(side.isascii() and side.isdigit() for side in sides):
+        return shape
+    return f"{sides[0]}³" if len(set(sides)) == 1 else " × ".join(sides)
 
 
 def spans(text: str) -> Iterator[tuple[str, bool]]:

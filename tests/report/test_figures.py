@@ -414,26 +414,6 @@ def test_figures_have_four_digits(value: float, written: str) -> None:
     assert number(value) == written
 
 
-@pytest.mark.parametrize(
-    ("at", "words"),
-    [
-        (Conditions(), ""),
-        (Conditions(shape="8192x8192x8192", sustained=True), "8192³, sustained"),
-        (Conditions(shape="2048x2048x13312"), "2048 × 2048 × 13312"),
-        (
-            Conditions(size_bytes=512 * 2**20, pinned=False, together=True),
-            "512 MiB, pageable, all cards at once",
-        ),
-        (
-            Conditions(size_bytes=8, dtype="bfloat16", ranks=2, in_place=False),
-            "8 B, bfloat16, 2 ranks, out of place",
-        ),
-    ],
-)
-def test_conditions_in_words(at: Conditions, words: str) -> None:
-    assert figures.conditions(at) == words
-
-
 def test_what_went_the_same_way_stands_in_one_line() -> None:
     ways = {
         "all_reduce 8": "RING/LL",

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodecheck.facts import Absent, Why
-from nodecheck.report.text import LONGEST, plain, plural, shown, size
+from nodecheck.facts.measurements import Conditions
+from nodecheck.report.text import LONGEST, conditions, plain, plural, shown, size
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 
@@ -54,3 +56,23 @@ def test_sizes() -> None:
     assert size(512) == "512 bytes"
     assert size(10**400) == f"{10**400} bytes"
     assert size(math.inf) == "inf bytes"
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (Conditions(), ""),
+        (Conditions(shape="8192x8192x8192", sustained=True), "8192³, sustained"),
+        (Conditions(shape="2048x2048x13312"), "2048 × 2048 × 13312"),
+        (
+            Conditions(size_bytes=512 * 2**20, pinned=False, together=True),
+            "512 MiB, pageable, all cards at once",
+        ),
+        (
+            Conditions(size_bytes=8, dtype="bfloat16", ranks=2, in_place=False),
+            "8 B, bfloat16, 2 ranks, out of place",
+        ),
+    ],
+)
+def test_conditions_in_words(at: Conditions, words: str) -> None:
+    assert conditions(at) == words

@@ -10,8 +10,7 @@ from statistics import median_low
 from nodecheck.judge import Finding, Subject
 from nodecheck.rental.history import History
 from nodecheck.rental.state import Episode, Series
-from nodecheck.report.figures import unit_words
-from nodecheck.report.text import number, plural, shown
+from nodecheck.report.text import number, plural, shown, unit_words
 
 
 @dataclass(frozen=True)

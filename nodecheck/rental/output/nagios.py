@@ -13,8 +13,7 @@ from nodecheck.judge import Finding, Status
 from nodecheck.judge.finding import Scalar
 from nodecheck.rental.output.subjects import cards, of_figure, steady
 from nodecheck.rental.result import CheckResult
-from nodecheck.report.figures import conditions
-from nodecheck.report.text import brief, plural, unmarked
+from nodecheck.report.text import brief, conditions, plural, unmarked
 
 STATES: dict[Status, str] = {
     Status.passed: "OK",

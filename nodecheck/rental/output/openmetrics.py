@@ -19,8 +19,7 @@ from nodecheck.facts import Absent
 from nodecheck.judge import Finding, Status, Subject
 from nodecheck.rental.output.subjects import cards, of_figure, pci_address, steady
 from nodecheck.rental.result import CheckResult
-from nodecheck.report.figures import conditions
-from nodecheck.report.text import brief
+from nodecheck.report.text import brief, conditions
 
 _LONGEST_LABEL = 200
 _SUBJECT = ("subject", "uuid", "pci")
