@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodecheck.judge import Cause, Owner, Status, Verdict, judge
+from nodecheck.judge import BROKEN_RULE, Cause, Judgement, Owner, Status, Verdict, judge
 from nodecheck.profile import load
 from tests.fakes.amd import GIB, MIB
 from tests.fakes.amd.faults import (
@@ -43,6 +43,8 @@ from tests.fakes.amd.faults import (
 )
 from tests.fakes.amd.node import healthy, stand
 from tests.fakes.faults import Plant, both, environment, file, log, no_torch, torch, without
+from tests.fakes.node import FakeNode
+from tests.fakes.node import healthy as nvidias
 from tests.fakes.tree import Ground, Kind
 from tests.surveys import needs_compiler
 
@@ -280,13 +282,8 @@ UNSEEN = [
                      without("/sys/class/kfd/kfd/topology/nodes/3/mem_banks"))),
 ]  # fmt: skip
 
-FOREIGN = [
-    Fault("NVIDIA's profile on a node of AMD's", "cards.vendor", FAIL, NOT_AS_RENTED, PROVIDER, REJECTED,
-          profile="h200x4", bundle="mi300xx4"),
-]  # fmt: skip
-
 FAULTS = [
-    *COUNT, *ACCESS, *IDENTITY, *LINKS, *CONDITION, *HOST, *STACK, *KERNEL_LOG, *UNSEEN, *FOREIGN,
+    *COUNT, *ACCESS, *IDENTITY, *LINKS, *CONDITION, *HOST, *STACK, *KERNEL_LOG, *UNSEEN,
 ]  # fmt: skip
 
 
@@ -315,6 +312,64 @@ def test_fault(fault: Fault, ground: Ground) -> None:
     assert judgement.verdict is fault.verdict, (judgement.verdict, told)
     alarms = {f.id for f in judgement.findings if f.status in (FAIL, WARN) and f.root is None}
     assert alarms <= {fault.finding, *fault.also} | {f.root for f in seen}, told
+
+
+# Foreign and mixed nodes
+
+
+def troubles(judgement: Judgement) -> dict[str, set[Status]]:
+    found: dict[str, set[Status]] = {}
+    for finding in judgement.findings:
+        if finding.status in (FAIL, WARN) and finding.root is None:
+            found.setdefault(finding.id, set()).add(finding.status)
+    return found
+
+
+@pytest.mark.parametrize("bundle", ["mi300xx4", "mi210x8"])
+def test_amd_profile_on_a_node_of_nvidias(bundle: str, ground: Ground) -> None:
+    judgement = judge(nvidias("h200x4").probe(ground), load(bundle))
+    assert judgement.verdict is REJECTED
+    assert troubles(judgement) == {"cards.vendor": {FAIL}}
+    (told,) = [f.detail for f in judgement.findings if f.id == "cards.vendor"]
+    assert "4 of nvidia" in told and bundle in told
+
+
+@pytest.mark.parametrize("bundle", ["h200x4", "l40sx1", "cpu"])
+def test_profile_of_another_maker_on_a_node_of_amds(bundle: str, ground: Ground) -> None:
+    judgement = judge(stand(healthy("mi300xx4")).probe(ground), load(bundle))
+    if bundle == "cpu":
+        assert judgement.verdict is REJECTED
+        assert set(troubles(judgement)) == {"cards.count"}
+        return
+    assert judgement.verdict is REJECTED
+    assert set(troubles(judgement)) == {"cards.vendor"}
+
+
+def mixed() -> FakeNode:
+    """Four of AMD's cards, and one of NVIDIA's beside them."""
+    other, made = nvidias("l40sx1"), stand(healthy("mi300xx4"))
+    made.nvml = other.nvml
+    for address in other.tree.links:
+        if address.startswith("/sys/bus/pci/devices/"):
+            folder = other.tree.links[address]
+            made.tree.links[address] = folder
+            made.tree.files |= {
+                path: text for path, text in other.tree.files.items() if path.startswith(f"{folder}/")
+            }
+    for question, answer in other.interpreter.items():
+        made.interpreter.setdefault(question, answer)
+    return made
+
+
+@pytest.mark.parametrize("bundle", ["mi300xx4", "l40sx1"])
+def test_cards_of_both_makers(bundle: str, ground: Ground) -> None:
+    judgement = judge(mixed().probe(ground), load(bundle))
+    assert judgement.verdict is REJECTED
+    (told,) = [f.detail for f in judgement.findings if f.id == "cards.vendor"]
+    assert "4 of amd and 1 of nvidia" in told
+    assert "cards.vendor" in troubles(judgement)
+    strange = {f.id: f.detail for f in judgement.findings if f.door == BROKEN_RULE}
+    assert not strange
 
 
 def test_the_table_is_long_and_its_names_are_distinct() -> None:

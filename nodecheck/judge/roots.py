@@ -87,7 +87,7 @@ ROOTS: tuple[Root, ...] = (
     Root("cards.listed", causes=("cards.count", "stack.torch.arch", *_CUDA), hides=(*_CARD_FACTS, *_LOAD)),
     Root(
         "cards.vendor",
-        causes=("cards.count", "cards.device_files", "stack.torch.gpu_build", *_CUDA),
+        causes=("cards.count", "cards.device_files", "stack.torch.gpu_build", "stack.extensions", *_CUDA),
         hides=_CARD_FACTS,
     ),
     Root("cards.device_files", causes=("cards.usable", *_CUDA), hides=(*_LOAD, "stack.context")),
@@ -155,7 +155,13 @@ ROOTS: tuple[Root, ...] = (
     ),
     Root(
         "stack.torch.gpu_build",
-        causes=("stack.torch.arch", "stack.rocm.arch", "stack.torch.devices", "stack.context"),
+        causes=(
+            "stack.torch.arch",
+            "stack.rocm.arch",
+            "stack.extensions",
+            "stack.torch.devices",
+            "stack.context",
+        ),
     ),
     Root("stack.cuda_init", causes=_CUDA),
     Root("stack.driver.runtime", causes=("stack.torch.devices", "stack.context")),
