@@ -357,7 +357,7 @@ def test_the_command_shows_and_writes_it(at_home: dict[str, str], tmp_path: Path
     written = tmp_path / "history.html"
     assert _history(at_home, "--format", "html", "-o", str(written)).returncode == 0
     assert written.read_text().startswith("<!doctype html>")
-    assert json.loads(_history(at_home, "--format", "json", "--since", "2026-12-01T12:28Z").stdout)["since"]
+    assert json.loads(_history(at_home, "--format", "json", "--since", "2026-01-01T12:28Z").stdout)["since"]
 
 
 def test_the_command_says_what_it_cannot_do(at_home: dict[str, str], tmp_path: Path) -> None:
