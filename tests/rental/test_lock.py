@@ -63,10 +63,10 @@ def test_it_is_free_again_after_a_run_that_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "left", ["", "1 whenever\n", "\x00\xff", "9" * 5000, "7 2026-12-01 10:00:00 UTC\nmore"]
 )
-def test_what_another_left_in_the_files_is_no_lock_and_no_message(tmp_path: Path, left: str) -> None:
+def test_what_another_left_in_the_file_is_no_lock_and_no_message(tmp_path: Path, left: str) -> None:
     (tmp_path / "n.lock").write_text(left)
     with lock(tmp_path, "n"):
-        (tmp_path / "n.run").write_text(left)
+        (tmp_path / "n.lock").write_text(left)
         with pytest.raises(Busy, match="another run is at work on this node: "), lock(tmp_path, "n"):
             pass
 
