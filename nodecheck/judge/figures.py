@@ -43,6 +43,9 @@ WARN_WIDTHS, FAIL_WIDTHS = 3.0, 5.0
 above."""
 LEAST_COPY_BYTES = 64 * 1024**2
 """Smaller copies measure latency."""
+LEAST_STAND_IN_BYTES = 16 * 1024**2
+"""From here on links bound a collective, and its type hardly matters: two H200 gave 350 GB/s in bfloat16 and 345 in
+float32 at 8 GiB (2026-11-30). Profiles are in bfloat16, nccl-tests in float32 unless told otherwise."""
 
 NVLS_FROM = 5
 """Cards from which on NCCL takes NVLink SHARP: up to four it does not."""
@@ -102,18 +105,33 @@ def measured(promised: Promised, figures: Iterable[Figure]) -> dict[tuple[str, .
     """The figure of each subject (by its cards) for exactly the size, type, shape and count of `promised`.
 
     Of figures that differ only in what a profile does not tell apart (in place or not) the better one stands; a card
-    measured beside others stands only where none was measured alone.
+    measured beside others stands only where none was measured alone. A large collective of another type stands in where
+    none of the type was measured.
     """
     sign = 1 if MEASURES[promised.measure].more_is_better else -1
 
     def standing(figure: Figure) -> tuple[bool, float]:
         return not figure.at.together, sign * figure.median
 
-    found: dict[tuple[str, ...], Figure] = {}
+    exact: dict[tuple[str, ...], Figure] = {}
+    others: dict[tuple[str, ...], Figure] = {}
     for figure in figures:
         if figure.measure == promised.measure and figure.unit == promised.unit and _fits(promised, figure):
+            found = others if stands_in(promised, figure) else exact
             found[figure.cards] = max(found.get(figure.cards, figure), figure, key=standing)
-    return found
+    return others | exact
+
+
+def stands_in(promised: Promised, figure: Figure) -> bool:
+    """Whether the figure is of another type than the promised one."""
+    return promised.at.dtype not in (None, figure.at.dtype)
+
+
+def of_subject(found: dict[tuple[str, ...], Figure], cards: tuple[str, ...]) -> Figure | None:
+    """The subject's figure. The order of a group's ranks is the program's, and makes it no other group."""
+    if (exact := found.get(cards)) is not None:
+        return exact
+    return next((f for f in found.values() if f.subject == "group" and set(f.cards) == set(cards)), None)
 
 
 def _fits(promised: Promised, figure: Figure) -> bool:
@@ -124,10 +142,14 @@ def _fits(promised: Promised, figure: Figure) -> bool:
         return False  # what all cards at once get through shared switches is another figure
     return (
         (at.size is None or size_bytes(at.size) == here.size_bytes)
-        and (at.dtype is None or at.dtype == here.dtype)
+        and (at.dtype in (None, here.dtype) or _hardly_of_a_type(figure))
         and (at.shape is None or at.shape == here.shape)
         and (at.ranks is None or at.ranks == here.ranks == len(figure.cards))
     )
+
+
+def _hardly_of_a_type(figure: Figure) -> bool:
+    return figure.measure.endswith(".busbw") and (figure.at.size_bytes or 0) >= LEAST_STAND_IN_BYTES
 
 
 def at_another_size(promised: Promised, profile: Profile, figures: Iterable[Figure]) -> Promised | None:
@@ -182,6 +204,14 @@ def limits(promised: Promised) -> Limits:
         if warn is not None and warn < fail:
             fail = REJECTS_BELOW * warn  # the profile itself expects less than half of typical
     return Limits(warn, fail)
+
+
+def limits_of(promised: Promised, figure: Figure, node: Node, profile: Profile) -> Limits:
+    """The limits of this figure: one of another type fails only on a gross fault."""
+    here = limits_here(promised, node, profile)
+    if here.fail is None or not stands_in(promised, figure):
+        return here
+    return Limits(here.warn, min(here.fail, REJECTS_BELOW * promised.typical))
 
 
 def limits_here(promised: Promised, node: Node, profile: Profile) -> Limits:
@@ -363,9 +393,8 @@ def borderline(node: Node, profile: Profile) -> tuple[Figure, ...]:
             doubtful[id(figure)] = figure
 
     for promised in promises(node, profile):
-        bounds = limits_here(promised, node, profile)
         for figure in measured(promised, node.measurements.figures).values():
-            look(figure, figure.median, bounds, spread(figure))
+            look(figure, figure.median, limits_of(promised, figure, node, profile), spread(figure))
     for card in places(node).values():
         for place in card:
             look(place.figure, place.behind, place.limits, spread(place.figure) / place.usual)

@@ -83,7 +83,7 @@ def test_sizes_are_binary(size: str, count: int) -> None:
     [
         ({}, True),
         ({"size_bytes": GIB}, False),
-        ({"dtype": "float32"}, False),
+        ({"dtype": "float32"}, True),
         ({"ranks": 2}, False),
         ({"cards": (A, B, C)}, False),
         ({"in_place": False}, True),
@@ -92,7 +92,7 @@ def test_sizes_are_binary(size: str, count: int) -> None:
         ({"sustained": True}, False),
     ],
 )
-def test_only_the_exact_size_type_and_count_fits(changes: dict[str, Any], fits: bool) -> None:
+def test_only_the_exact_size_and_count_fits(changes: dict[str, Any], fits: bool) -> None:
     at = At(size="8GiB", dtype="bfloat16", ranks=4)
     words = {
         "measure": "all_reduce.busbw",
@@ -104,6 +104,41 @@ def test_only_the_exact_size_type_and_count_fits(changes: dict[str, Any], fits: 
     }
     seen = figure(**{**words, **changes})
     assert bool(figures.measured(promise("all_reduce.busbw", at=at), [seen])) is fits
+
+
+def group(busbw: float, dtype: str, *, size: int = 8 * GIB, cards: tuple[str, ...] = (A, B, C, D)) -> Figure:
+    return figure("all_reduce.busbw", busbw, cards, size_bytes=size, dtype=dtype, ranks=len(cards))
+
+
+def test_a_large_collective_of_another_type_stands_in_where_none_of_the_type_is() -> None:
+    promised = promise("all_reduce.busbw", at=At(size="8GiB", dtype="bfloat16", ranks=4))
+    own, other = group(90.0, "bfloat16"), group(95.0, "float32")
+    assert figures.measured(promised, [other])[A, B, C, D] is other
+    assert figures.measured(promised, [other, own])[A, B, C, D] is own
+    assert figures.stands_in(promised, other) and not figures.stands_in(promised, own)
+    small = promise("all_reduce.busbw", at=At(size="8MiB", dtype="bfloat16", ranks=4))
+    assert not figures.measured(small, [group(95.0, "float32", size=8 * 1024**2)])
+    product = promise("gemm.bfloat16", at=At(dtype="bfloat16"))
+    assert not figures.measured(product, [figure("gemm.bfloat16", dtype="float32", size_bytes=GIB)])
+
+
+def test_a_stand_in_fails_on_a_gross_fault_alone() -> None:
+    spec, healthy_node = profile("h200x4"), healthy("h200x4")
+    promised = promise("all_reduce.busbw", at=At(size="8GiB", dtype="bfloat16", ranks=4))
+    for busbw, expected in ((95.0, "pass"), (85.0, "warn"), (55.0, "warn"), (45.0, "fail")):
+        bounds = figures.limits_of(promised, group(busbw, "float32"), healthy_node, spec)
+        assert bounds.status(busbw).value == expected
+    assert (
+        figures.limits_of(promised, group(70.0, "bfloat16"), healthy_node, spec).status(70.0) is Status.fail
+    )
+
+
+def test_the_order_of_ranks_makes_no_other_group() -> None:
+    turned = group(95.0, "bfloat16", cards=(C, A, D, B))
+    assert figures.of_subject({turned.cards: turned}, (A, B, C, D)) is turned
+    assert figures.of_subject({turned.cards: turned}, (A, B, C)) is None
+    pair = figure("pairs.one_way", cards=(B, A))
+    assert figures.of_subject({pair.cards: pair}, (A, B)) is None
 
 
 def test_shape_and_pinning_count() -> None:

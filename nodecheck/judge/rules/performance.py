@@ -89,7 +89,7 @@ def _tries(figure: Figure) -> str:
 
 def _held(look: Look, promised: Promised, figure: Figure) -> Outcome:
     """A measured figure against the profile's."""
-    bounds = figures.limits_here(promised, look.node, look.profile)
+    bounds = figures.limits_of(promised, figure, look.node, look.profile)
     status = bounds.status(figure.median)
     limit = bounds.fail if status is Status.fail else bounds.first
     side = "at least" if bounds.more_is_better else "at most"
@@ -98,6 +98,11 @@ def _held(look: Look, promised: Promised, figure: Figure) -> Outcome:
         f"({_number(figure.p5)} to {_number(figure.p95)}); typical {_number(promised.typical)}"
         f"{f', {side} {_number(limit)}' if limit is not None else ''}.{_tries(figure)}"
     )
+    if figures.stands_in(promised, figure):
+        detail += (
+            f" The profile's is in {promised.at.dtype}. At this size the type hardly matters: this one may pass and "
+            "warn, and fails only on a gross fault."
+        )
     if status is not Status.passed:
         detail += _loaded(figure.load)
         if promised.kind == "derived":
@@ -109,9 +114,14 @@ def _held(look: Look, promised: Promised, figure: Figure) -> Outcome:
         observed=round(figure.median, 4),
         expected=limit if limit is None else round(limit, 4),
         unit=figure.unit,
-        observed_from=f"{figure.stage} stage: median of {figure.repetitions} repetitions in torch",
+        observed_from=f"{_where(look, figure)}, {figure.repetitions} repetitions",
         expected_from=promised.witness if limit is not None else "",
     )
+
+
+def _where(look: Look, figure: Figure) -> str:
+    run = figures.run_of(figure.stage, figure.cards, look.measured)
+    return f"{figure.stage} stage: median in torch" if run else "pasted output of another program"
 
 
 def _unmeasured(look: Look, promised: Promised, cards: tuple[str, ...]) -> Outcome:
@@ -127,8 +137,8 @@ def _unmeasured(look: Look, promised: Promised, cards: tuple[str, ...]) -> Outco
         reason = "left out for the time budget"
     elif run is not None and run.status != "done":
         reason = first_line(run.detail) or run.status
-    elif any(figure.measure == promised.measure for figure in seen.figures):
-        reason = "measured only at other conditions than the profile's"
+    elif others := dict.fromkeys(_at(f) for f in seen.figures if f.measure == promised.measure):
+        reason = f"measured only at other conditions than the profile's: {next(iter(others))}"
     else:
         reason = "no such figure came"
     return Outcome(Status.unknown, subject, detail=f"{at}: not measured ({reason}).")
@@ -163,7 +173,7 @@ def _each(look: Look, *beginnings: str) -> Iterator[Outcome]:
         found = figures.measured(promised, look.measured.figures)
         for cards in figures.expected_subjects(promised, look.node, look.profile):
             nothing = False
-            figure = found.get(cards)
+            figure = figures.of_subject(found, cards)
             yield _held(look, promised, figure) if figure else _unmeasured(look, promised, cards)
     if nothing:
         yield _nothing(look, *beginnings)
@@ -194,7 +204,7 @@ _FIGURE: dict[str, Any] = {
     required=True,
     meaning="Everything that is bound by memory (inference, optimizers, normalisation) runs slower by as much.",
     next_step="Look at the memory clock and at the card's ECC counts; send this report to the provider.",
-    repeat="nvbandwidth -t device_local_copy; nodecheck measure hbm",
+    repeat="nvbandwidth -b 4096 -t device_local_copy; nodecheck measure hbm",
     **_FIGURE,
 )
 def hbm(look: Look) -> Iterator[Outcome]:
