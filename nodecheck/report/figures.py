@@ -727,9 +727,10 @@ def _standing(report: Report, seen: Measurements) -> dict[int, Status]:
         found[id(figure)] = max(known_status, status, key=order.index)
 
     for promised in judged.promises(report.facts, report.profile):
-        bounds = judged.limits_here(promised, report.facts, report.profile)
         for figure in judged.measured(promised, seen.figures).values():
-            note(figure, bounds.status(figure.median))
+            note(
+                figure, judged.limits_of(promised, figure, report.facts, report.profile).status(figure.median)
+            )
     for places in judged.places(report.facts).values():
         for place in places:
             note(place.figure, place.status)
