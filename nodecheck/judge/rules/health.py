@@ -49,7 +49,9 @@ SLOW_CALL_SECONDS = 5.0
 """A healthy driver answers any one question about a started card in milliseconds."""
 
 RESET = "Ask the provider to reset the card (or reboot the node) and to watch it afterwards."
-WATCH_PAGES = "Note the number with this report, to tell new pages from old ones; if it grows, ask for another card."
+WATCH_PAGES = (
+    "Note the number with this report, to tell new pages from old ones; if it grows, ask for another card."
+)
 REPLACE = "Ask the provider for another card: this one is due for replacement."
 
 
@@ -86,10 +88,10 @@ def responsive(look: Look) -> Outcome:
     health = look.card.health
     if look.card.vendor == "amd":
         return _responsive_of_amd(look)
-    hung = sorted(set(_timed_out(look.card)))
+    hung = dict(_timed_out(look.card))
     if hung:
-        told = ", ".join(hung[:4]) + (f" and {len(hung) - 4} more" if len(hung) > 4 else "")
-        return fail(f"No answer in time to the questions after {told}.", observed=f"{len(hung)} timed out")
+        first = next((f": {detail}" for detail in hung.values() if detail), "")
+        return fail(f"{_unanswered(hung)}{first}.", observed=f"{len(hung)} timed out")
     if told := _broken_between(look.card, look.node):
         return fail(f"{told}.", observed="no answer about two cards")
     if isinstance(look.card.usable, Absent):
@@ -112,16 +114,13 @@ def responsive(look: Look) -> Outcome:
 def _responsive_of_amd(look: Look) -> Outcome:
     """amd-smi asks of all cards at once, so that a card that runs a kernel is not the one that holds it up."""
     card, topology = look.card, look.node.topology
-    hung = sorted(set(_timed_out(card)))
+    hung = dict(_timed_out(card))
     if hung:
-        told = f"No answer in time about {', '.join(hung[:4])}" + (
-            f" and {len(hung) - 4} more" if len(hung) > 4 else ""
-        )
         works = _runs_a_kernel(card, look.node)
         beside = (
             ", although the card runs a kernel: amd-smi itself, or another card, holds it up" if works else ""
         )
-        return (warn if works else fail)(f"{told}{beside}.", observed=f"{len(hung)} timed out")
+        return (warn if works else fail)(f"{_unanswered(hung)}{beside}.", observed=f"{len(hung)} timed out")
     if isinstance(card.usable, Absent):
         return unknown(NODE, card.usable)
     if not card.usable:
@@ -144,12 +143,19 @@ def _runs_a_kernel(card: Card, node: Node) -> bool:
     return not isinstance(tests, Absent) and any(test.card == card.key and test.ok is True for test in tests)
 
 
-def _timed_out(fact: Fact) -> Iterator[str]:
+def _unanswered(hung: dict[str, str]) -> str:
+    names = sorted(hung)
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"No answer in time about {', '.join(names[:4])}{more}"
+
+
+def _timed_out(fact: Fact) -> Iterator[tuple[str, str]]:
+    """Each value that did not come in time, and what was said of that."""
     for name in type(fact).model_fields:
         value = getattr(fact, name)
         if isinstance(value, Absent):
             if value.why is Why.timed_out:
-                yield name
+                yield name, value.detail
         elif isinstance(value, Fact):
             yield from _timed_out(value)
         elif isinstance(value, tuple):

@@ -225,10 +225,10 @@ def row_remaps(pair: Pair) -> Outcome:
     added: dict[str, float] = {}
     absent: Absent = NOT_ASKED
     for name, field in (
-        ("rows, for corrected errors", "remapped_rows_corrected"),
-        ("rows, for uncorrected errors", "remapped_rows_uncorrected"),
-        ("pages, for corrected errors", "retired_pages_single_bit"),
-        ("pages, for uncorrected errors", "retired_pages_double_bit"),
+        ("rows for corrected errors", "remapped_rows_corrected"),
+        ("rows for uncorrected errors", "remapped_rows_uncorrected"),
+        ("pages for corrected errors", "retired_pages_single_bit"),
+        ("pages for uncorrected errors", "retired_pages_double_bit"),
         ("bad pages", "bad_pages_retired"),
     ):
         was, now = getattr(pair.before.health, field), getattr(pair.card.health, field)
@@ -239,9 +239,9 @@ def row_remaps(pair: Pair) -> Outcome:
             added[name] = grown
     if not added:
         return _uncounted(absent)
-    told = ", ".join(f"{number:.0f} {name}" for name, number in added.items() if number)
+    told = ", ".join(f"{name}: {number:.0f}" for name, number in added.items() if number)
     if told:
-        return warn(f"Added: {told}.", observed=sum(added.values()), expected=0)
+        return warn(f"Added {told}.", observed=sum(added.values()), expected=0)
     return passed("none.")
 
 

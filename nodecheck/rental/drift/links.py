@@ -88,7 +88,7 @@ def active(drift: Drift) -> Iterator[Outcome]:
                 return state
             if link.active is True and not state:
                 down.append(index)
-        return f"down since then: link {', '.join(map(str, down))}" if down else ""
+        return f"down since then: {', '.join(map(str, down))}" if down else ""
 
     return _each_card(drift, trouble)
 

@@ -14,7 +14,13 @@ NOT_ASKED_FURTHER = Absent(why=Why.timed_out, detail=f"a call did not come back;
 
 CASES = [
     Case("health.responsive", {}, PASS, says="nvmlDeviceValidateInforom"),
-    Case("health.responsive", {"cards.0.clocks.sm_mhz": HUNG}, FAIL, says="sm_mhz", cause=Cause.faulty),
+    Case(
+        "health.responsive",
+        {"cards.0.clocks.sm_mhz": HUNG},
+        FAIL,
+        says="about sm_mhz: no answer within 10 s",
+        cause=Cause.faulty,
+    ),
     Case("health.responsive", {"cards.0.links.3.active": HUNG}, FAIL, count=1),
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": HUNG}, FAIL),
     Case("health.responsive", {"cards.0.health.slowest_call_seconds": 7.5}, WARN),

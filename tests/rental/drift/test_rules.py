@@ -218,8 +218,8 @@ CASES = [
     Case("drift.cards.memory_held", {"cards.*.memory.unexplained_bytes": DENIED}, UNKNOWN),
     # The links
     Case("drift.links.active", {}, PASS),
-    Case("drift.links.active", {"cards.2.links": links(active=False)}, FAIL, "link 3", name="one down"),
-    Case("drift.links.active", {"cards.2.links": links()[:9]}, FAIL, "link 9, 10", name="half gone"),
+    Case("drift.links.active", {"cards.2.links": links(active=False)}, FAIL, "then: 3", name="one down"),
+    Case("drift.links.active", {"cards.2.links": links()[:9]}, FAIL, "then: 9, 10", name="half gone"),
     Case("drift.links.active", {"cards.2.links": links(active=DENIED)}, UNKNOWN, name="state denied"),
     Case("drift.links.active", {"cards.2.links": DENIED}, UNKNOWN),
     Case("drift.links.active", {}, SKIPPED, profile="l40sx4"),
@@ -307,7 +307,7 @@ CASES = [
         "drift.counters.row_remaps",
         {"cards.1.health.remapped_rows_uncorrected": 1},
         WARN,
-        "1 rows, for uncorrected",
+        "Added rows for uncorrected errors: 1.",
         before={},
     ),
     Case(
