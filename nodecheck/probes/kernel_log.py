@@ -435,7 +435,8 @@ def _read(text: str) -> _Sign | None:
         return None
     if fault := _IOMMU_FAULT.search(text):
         return _Sign("iommu", pci_address(text[: fault.end()], last=True))
-    if message := amdgpu_log.read(text):
+    message = amdgpu_log.read(text)
+    if message and message.name != amdgpu_log.OTHER:
         return _of_amdgpu(message, text)
     if driver or "nvidia" in text:
         if _FALLEN.search(text):
@@ -446,7 +447,9 @@ def _read(text: str) -> _Sign | None:
             return _Sign("nvlink", pci_address(text))
         if driver and _COMPLAINT.search(text):
             return _Sign("nvrm", pci_address(text))
-    return _of_the_bus(text) or _of_the_host(text) or _of_an_adapter(text)
+    if sign := _of_the_bus(text) or _of_the_host(text) or _of_an_adapter(text):
+        return sign
+    return _of_amdgpu(message, text) if message else None
 
 
 def _of_amdgpu(message: amdgpu_log.Message, text: str) -> _Sign:

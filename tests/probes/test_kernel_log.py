@@ -182,6 +182,10 @@ def test_lines_are_folded_with_their_count_and_times() -> None:
         ("NVRM: API mismatch: the client has the version 550.1, but", ("nvrm", None, None)),
         ("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update", ("nvlink", None, None)),
         (
+            "amdgpu 0000:1e:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+            ("aer", None, "0000:1e:00.0"),
+        ),
+        (
             "pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer",
             ("aer", None, "0000:00:1c.0"),
         ),
