@@ -318,6 +318,21 @@ def test_what_nothing_places_is_no_further_card() -> None:
     assert gravest(judged(found))["cards.count"] == "pass"
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "ROCk module is loaded\nUnable to open /dev/kfd read-write: Permission denied\n",
+            "Permission denied",
+        ),
+        ("ROCk module is NOT loaded, possibly no GPU devices\n", "NOT loaded"),
+        ("HSA Agents\n==========\n", "none of its agents is a card"),
+    ],
+)
+def test_rocminfo_that_sees_no_card_says_why(said: str, reason: str) -> None:
+    assert reason in imported(said).not_understood[0]
+
+
 def test_rccl_tests_are_of_amds_cards() -> None:
     found = imported(amd_smi.answer(MI300X, "static", "7.2"), made.rccl(MI300X))
     assert len(found.node.known_cards) == 8 and found.conflicts == ()
@@ -386,15 +401,28 @@ def test_whatever_stands_in_it_is_read_or_refused(text: str, at: int, length: in
     judged(found)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from([amd_smi.answer(TWO, "static", "7.2"), made.text(TWO, "static")]),
-    st.integers(1, 100_000),
-)
-def test_a_cut_end_never_makes_cards_too_few(text: str, end: int) -> None:
-    end %= len(text)
-    if text[end:].lstrip("\n").startswith("GPU: "):
-        return  # between two cards: nothing shows that there were more
-    found = imported(text[:end])
-    if found.recognised:
-        assert "cards.count" not in trouble(judged(found, "mi300xx2"))
+WHOLE = {
+    "amd-smi static": made.text(MI300X, "static"),
+    "amd-smi list": made.text(MI300X, "list"),
+    "amd-smi metric": amd_smi.answer(MI300X, "list", "7.2") + made.text(MI300X, "metric"),
+    "amd-smi static --json": amd_smi.answer(MI300X, "static", "7.2"),
+    "amd-smi topology": made.topology_tables(MI300X),
+    "amd-smi xgmi": made.xgmi_tables(MI300X),
+    "amd-smi": made.dashboard(MI300X),
+    "rocm-smi": made.rocm_table(MI300X),
+    "rocm-smi -a": made.rocm_lines(MI300X),
+    "rocm-smi --showtopo": made.rocm_matrices(MI300X),
+    "rocminfo": made.rocminfo(MI300X),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_what_is_missing_is_no_fault(kind: str) -> None:
+    text = WHOLE[kind]
+    assert not trouble(judged(node(text)))
+    for place in range(1, len(text), 1 + len(text) // 11):
+        start = text[place:].lstrip("\n")
+        # Where a text ends between two cards, nothing tells that there were more.
+        if not (kind in ("amd-smi static", "amd-smi list") and start.startswith("GPU: ")):
+            assert not trouble(judged(node(text[:place]))), repr(text[:place][-60:])
+        assert not trouble(judged(node(text[place:]))), repr(text[place:][:60])

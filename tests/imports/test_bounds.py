@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.amd import amd_smi, describe
 from tests.imports import outputs
 from tests.imports.outputs import cards
 
@@ -25,11 +26,17 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 XML = outputs.xml(cards(1))
+CARD = amd_smi.answer(describe("mi300x", 1), "static", "7.2")
 BLOCK = XML[XML.index("\t<gpu ") : XML.index("</nvidia_smi_log>")]
 FILES = {
     "a kernel log": b"[ 1234.567890] NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=python3\n[ 1.000000] usb 1-2: hello\n",
     "an XML document of many cards": XML[: XML.index("\t<gpu ")].encode() + BLOCK.encode() * 10,
     "an XML document that never ends": b"<nvidia_smi_log><gpu id='1'>" + b"<a>1</a>" * 100_000,
+    "a JSON document of many AMD cards": b'{"gpu_data": [\n'
+    + CARD[CARD.index("{", 5) : CARD.rindex("]")].encode()
+    + b",\n",
+    "an indented text of many AMD cards": b"GPU: 1\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n"
+    * 100,
     "quoted nothing": b"> > > > > > > >\n",
     "emoji": "\U0001f600 \u00e9\n".encode(),
 }

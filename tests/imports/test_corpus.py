@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nodecheck.facts import known
 from nodecheck.imports import Imported, read
 from nodecheck.judge import Judgement, Verdict, judge
 from nodecheck.profile import load
@@ -68,13 +69,50 @@ EXPECTED: dict[tuple[str, str], dict[str, str]] = {
         "kernel_log.xid": "fail",
         "kernel_log.fallen_off_bus": "fail",
     },
+    ("amd/amd-smi-metric-ecc-json-mixed", "mi300xx8"): {
+        "cards.count": "unknown",
+        "cards.power_limit": "fail",
+    },
+    ("amd/amd-smi-static-text", "mi300xx8"): ANOTHER | {"cards.count": "fail", "cards.pci_id": "fail"},
+    ("amd/amd-smi-topology-json-new", "mi300xx8"): {
+        "cards.count": "fail",
+        "topology.pairs.p2p": "warn",
+        "topology.pairs.xgmi": "fail",
+    },
+    ("amd/mi100-rocm571-json", "mi300xx8"): ANOTHER | {"cards.count": "fail", "topology.pairs.xgmi": "fail"},
+    ("amd/mi100-rocm602-json", "mi300xx8"): ANOTHER | {"cards.count": "fail", "topology.pairs.xgmi": "fail"},
+    ("amd/mi300x-x1-rocm-smi", "mi300xx8"): {"cards.count": "fail"},
+    ("amd/mi300x-x1-rocm-smi", "mi300xx1"): NO_FAULT,
+    ("amd/mi300x-x8-amd-smi-topology", "mi300xx8"): {
+        "cards.count": "pass",
+        "topology.pairs.p2p": "pass",
+        "topology.pairs.xgmi": "pass",
+    },
+    ("amd/mi50-vega20-json", "mi300xx1"): ANOTHER | {"cards.count": "unknown"},
+    ("amd/rx6700xt-rocm430-json", "mi300xx1"): {"cards.model": "unknown", "cards.pci_id": "fail"},
+    ("amd/vega10-json", "mi300xx1"): {"cards.model": "unknown", "cards.pci_id": "fail"},
+    ("nccl/gpu-burn-8gpu", "a100x8"): NO_FAULT,
 }
 OF_ANOTHER_PRODUCT = (
     "cards.", "health.ecc_mode", "health.ecc_uncorrected_aggregate", "health.row_remap", "stack.driver.minimum",
 )  # fmt: skip
 """Findings that a card of another product than the profile's may give besides."""
 
+REFUSED = (
+    "amd/rccl-topo-mi250-8gcd",
+    "amd/rccl-topo-mi250x-16gcd",
+    "amd/rccl-topo-mi300a-x4",
+    "amd/rccl-topo-mi300x-x8",
+    "nccl/a100x2-gpu-copy-bw",
+    "nccl/azure-nd-a100-v4-allreduce",
+    "nccl/azure-nd-h100-v5-allreduce",
+    "nccl/hbm-stream-sm100",
+    "nccl/ib-loopback-hdr",
+)
+"""Of other programs: RCCL's own topology, copies, STREAM and InfiniBand benchmarks, tables that somebody typed."""
+
 GRAVITY = ("skipped", "pass", "warn", "unknown", "fail")
+FAMILIES = ("smi-xml", "smi-text", "topo", "klog", "amd", "nccl")
 NOT_AN_OUTPUT = {"SOURCE", "DGX_A100.json"}
 """The second is a list that an operator wrote."""
 
@@ -117,10 +155,45 @@ def own_faults(imported: Imported) -> list[str]:
 
 def test_every_case_is_in_the_table() -> None:
     named = {case for case, _ in EXPECTED}
-    for family in ("smi-xml", "smi-text", "topo", "klog"):
+    for family in FAMILIES:
         for folder in (CORPUS / family).iterdir():
             case = f"{family}/{folder.name}"
-            assert case in named or not pasted(case), case
+            assert case in named or case in REFUSED or not pasted(case), case
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_known_is_refused(case: str) -> None:
+    imported = read(pasted(case))
+    assert imported.recognised == ()
+    assert len(imported.not_understood) == len(pasted(case))
+    assert all("nothing in it is an output that nodecheck knows" in said for said in imported.not_understood)
+
+
+def test_an_elided_document_is_unknown() -> None:
+    files = [
+        (name, raw)
+        for name, raw in pasted("amd/amd-smi-topology-json-new")
+        if name == "amd-smi-topology.json"
+    ]
+    imported = read(files)
+    assert "its JSON is cut short or damaged" in imported.not_understood[0]
+    assert not known(imported.node.cards)
+    assert judge(imported.node, load("mi300xx8")).verdict is Verdict.incomplete
+
+
+def test_what_the_index_says_of_amds_cards() -> None:
+    mixed = read(pasted("amd/amd-smi-metric-ecc-json-mixed")).node.known_cards
+    assert [card.power.limit_watts for card in mixed] == [203.0, 213.0]
+    blocks = mixed[0].health.ecc_blocks
+    assert known(blocks) and len(blocks) == 7
+    assert {(block.corrected, block.uncorrected, block.deferred) for block in blocks} == {(0, 0, 0)}
+    assert known(mixed[0].health.ecc_volatile) and mixed[0].health.ecc_volatile.uncorrected == 0
+    old = read(pasted("amd/mi100-rocm571-json")).node.known_cards
+    assert {(card.pcie.generation, card.pcie.width) for card in old} == {(3, 16)}
+    mesh = read(pasted("amd/mi300x-x8-amd-smi-topology")).node.topology
+    assert known(mesh) and known(mesh.pairs) and len(mesh.pairs) == 28
+    told = {(p.link_type, p.weight, p.hops, p.accessible, p.max_bandwidth_mb_per_s) for p in mesh.pairs}
+    assert told == {("xgmi", 15, 1, True, 50000)}
 
 
 # Mutated real files
@@ -157,7 +230,7 @@ def mutated(raw: bytes, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("family", ["smi-xml", "smi-text", "topo", "klog"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_mutated_files_are_read_and_judged(family: str) -> None:
     dice = random.Random(f"{family} 1")
     files = [
@@ -165,7 +238,7 @@ def test_mutated_files_are_read_and_judged(family: str) -> None:
         for path in sorted((CORPUS / family).glob("*/*"))
         if path.name not in NOT_AN_OUTPUT and path.stat().st_size < 30_000
     ]
-    profile = load("h100x8")
+    profile = load("mi300xx8" if family == "amd" else "h100x8")
     for number in range(120):
         chosen = dice.sample(files, dice.randint(1, 2))
         imported = read([(path.name, mutated(path.read_bytes(), dice)) for path in chosen])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Why, known
+from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Why
 from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.stack import Driver
 from nodecheck.facts.topology import Pair
@@ -95,10 +95,15 @@ def driver(**versions: Maybe[str]) -> Driver:
     return Driver(**told | versions)
 
 
-def counts_all(section: Section) -> bool:
-    """Whether the output is of every card: not where its command at the prompt asked for one."""
-    return section.whole and not _ONE_ALONE.search(section.heading)
+def counted(found: Sequence[Card], section: Section, *, whole: bool) -> Maybe[int]:
+    """How many cards an output lists that is of all of them, which its numbers and its command have to bear out."""
+    if _ONE_ALONE.search(section.heading):
+        return NOT_ASKED
+    numbers = [card.index for card in found]
+    return len(found) if whole and section.whole and numbers == list(range(len(found))) else CUT
 
 
-def addressed(found: Sequence[Card]) -> bool:
-    return bool(found) and all(known(card.pci_address) for card in found)
+def lines(section: Section) -> list[str]:
+    """The lines of an output, without one that has no end: it may be cut."""
+    *ended, _ = section.text[:MAX_TEXT].split("\n")
+    return ended

@@ -15,13 +15,12 @@ from nodecheck.facts.base import NVIDIA_ALONE
 from nodecheck.facts.card import Link, Process
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
 from nodecheck.imports.readers.amd_fields import (
-    CUT,
     MAX_CARDS,
     MAX_TEXT,
-    addressed,
     cards,
-    counts_all,
+    counted,
     driver,
+    lines,
     pairs,
 )
 from nodecheck.probes.amd_smi import MIB, AmdSmi, documents
@@ -38,7 +37,7 @@ def _read(section: Section, command: str) -> Piece:
     """Raises `Unreadable` where the JSON is damaged, or nothing in the text speaks of a card."""
     name = f"amd-smi {command}"
     text = section.text[:MAX_TEXT]
-    entries, whole = _from_text(text, command)
+    entries, whole = _from_text(section, command)
     if entries:
         text = json.dumps(entries)
     smi = _parsed(command, text)
@@ -50,8 +49,8 @@ def _read(section: Section, command: str) -> Piece:
     if command == "xgmi":
         found = _with_links(found, smi)
     count: Maybe[int] = NOT_ASKED
-    if addressed(found) and counts_all(section):
-        count = len(found) if whole else CUT
+    if all(known(card.pci_address) for card in found):
+        count = counted(found, section, whole=whole)
     return Piece(
         cards=found,
         topology=Topology(amd_smi_count=count, pairs=pairs(name, found, smi.ways)),
@@ -118,17 +117,20 @@ def _with_links(found: Sequence[Card], smi: AmdSmi) -> tuple[Card, ...]:
 Entry = dict[str, Any]
 
 
-def _from_text(text: str, command: str) -> tuple[list[Entry], bool]:
+def _from_text(section: Section, command: str) -> tuple[list[Entry], bool]:
     """The entries of the cards, and whether the text goes on to its end. None where it is no text."""
-    if command in _TABLES and (entries := _of_tables(text)):
-        return entries, True
+    text = lines(section)
+    if command in _TABLES:
+        entries, whole = _of_tables(text)
+        if entries:
+            return entries, whole
     entries = [entry for entry in _blocks(text) if "gpu" in entry]
     if not entries:
         return [], True
     for entry in entries:
         _as_json(entry)
     # Of a card alone only the blank line that ends it says that the text is whole.
-    return entries, _tells(entries[-1], entries[0]) if len(entries) > 1 else text.endswith("\n\n")
+    return entries, _tells(entries[-1], entries[0]) if len(entries) > 1 else text[-1] == ""
 
 
 def _tells(entry: Entry, other: Entry) -> bool:
@@ -144,12 +146,12 @@ def _tells(entry: Entry, other: Entry) -> bool:
 _LINE = re.compile(r"(?P<indent> {0,40})(?P<key>[A-Za-z][\w /-]{0,60}):(?: +(?P<value>\S.{0,400}?))?\s*$")
 
 
-def _blocks(text: str) -> Iterator[Entry]:
+def _blocks(text: Sequence[str]) -> Iterator[Entry]:
     """`GPU: 0` and what stands indented below it. A name that comes again holds a list."""
     entry: Entry | None = None
     inside: list[tuple[int, Entry]] = []
     count = 0
-    for line in text.splitlines():
+    for line in text:
         match = _LINE.match(line[:600])
         if match is None:
             continue
@@ -217,15 +219,16 @@ _LABEL = re.compile(
 _STATE = re.compile(r"(?:U|D|X|SELF|N/A)$")
 
 
-def _of_tables(text: str) -> list[Entry]:
-    """The tables of `amd-smi topology` and `amd-smi xgmi`: a line and a column for each card."""
+def _of_tables(text: Sequence[str]) -> tuple[list[Entry], bool]:
+    """The tables of `amd-smi topology` and `amd-smi xgmi`, which have a line for each card, and mostly a column."""
     columns: list[str] = []
     order: list[str] = []
     places: dict[str, str] = {}
     cells: dict[str, dict[str, dict[str, str]]] = {}
     states: dict[str, list[str]] = {}
     title: str | None = None
-    for line in text.splitlines():
+    widest = 0
+    for line in text:
         words = line[:8000].split()
         if match := _TITLE.match(line[:100]):
             title, columns = match[1], []
@@ -233,6 +236,7 @@ def _of_tables(text: str) -> list[Entry]:
             continue
         elif not columns:
             columns = [label for label in words if _LABEL.match(label)] or ["?"]
+            widest = max(widest, len(columns))
         elif match := _LABEL.match(words[0]):
             label, rest = words[0], words[1:]
             if len(order) >= MAX_CARDS and label not in order:
@@ -251,7 +255,7 @@ def _of_tables(text: str) -> list[Entry]:
                 for there_label, said in zip(columns, rest, strict=False):
                     of_card.setdefault(there_label, {})[name] = said
     numbers = {label: _number(label, n) for n, label in enumerate(order)}
-    return [
+    entries = [
         {
             "gpu": numbers[label],
             **({"bdf": places[label]} if label in places else {}),
@@ -264,6 +268,7 @@ def _of_tables(text: str) -> list[Entry]:
         }
         for label in order
     ]
+    return entries, len(order) >= widest
 
 
 def _number(label: str, place: int) -> int:
@@ -321,7 +326,7 @@ def _read_table(section: Section) -> Piece:
     processes: dict[int, list[Process]] = {}
     address, values = "", dict[str, Any]()
     ended = listed = False  # the cards', the processes' part
-    for line in section.text[:MAX_TEXT].splitlines():
+    for line in lines(section):
         line = line[:300]
         if match := _TABLE_HEAD.match(line):
             head = match
@@ -355,7 +360,7 @@ def _read_table(section: Section) -> Piece:
         stack = Stack(driver=driver(rocm_version=head["rocm"], amdsmi_version=head["library"]))
     return Piece(
         cards=told,
-        topology=Topology(amd_smi_count=len(told) if ended and section.whole else CUT),
+        topology=Topology(amd_smi_count=counted(told, section, whole=ended)),
         stack=stack,
         remarks=() if ended else (f"it is cut short; {len(told)} cards were read",),
     )

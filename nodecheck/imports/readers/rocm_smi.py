@@ -9,16 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Maybe, Topology, Why
+from nodecheck.facts import NOT_ASKED, Absent, Maybe, Topology, Why, known
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
-from nodecheck.imports.readers.amd_fields import (
-    CUT,
-    MAX_CARDS,
-    MAX_TEXT,
-    cards,
-    counts_all,
-    pairs,
-)
+from nodecheck.imports.readers.amd_fields import MAX_CARDS, MAX_TEXT, cards, counted, lines, pairs
 from nodecheck.probes.amd_smi import PairTold, documents
 from nodecheck.probes.rocm_smi import address, entries, values
 
@@ -34,14 +27,10 @@ def _piece(
         raise Unreadable("it speaks of no card")
     found = cards(name, {index: (address(said), _values(said)) for index, said in sorted(told.items())})
     beyond = {index for way in ways for index in way} - set(told)
-    count: Maybe[int] = NOT_ASKED
-    if counts_all(section):
-        count = len(found)
-        if not whole:
-            count = CUT
-        elif beyond:
-            said = f"it shows {len(found)} cards and speaks of {len(beyond)} more"
-            count = Absent(why=Why.failed, detail=said)
+    count = counted(found, section, whole=whole)
+    if known(count) and beyond:
+        said = f"it shows {len(found)} cards and speaks of {len(beyond)} more"
+        count = Absent(why=Why.failed, detail=said)
     return Piece(
         cards=found,
         topology=Topology(amd_smi_count=count, pairs=pairs(name, found, _told(ways))),
@@ -124,7 +113,7 @@ def _read_text(section: Section) -> Piece:
     told: Entries = {}
     ways: _Ways = {}
     matrix, columns, in_table, ended = "", list[int](), False, False
-    for line in section.text[:MAX_TEXT].splitlines():
+    for line in lines(section):
         line = line[:4000]
         if match := _TITLE.match(line):
             ended = ended or _END in line

@@ -7,34 +7,36 @@ often 0, so that it names no card: cards are known by their UUID, which is the o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
-from nodecheck.imports.readers.amd_fields import MAX_CARDS, MAX_TEXT, card
+from nodecheck.imports.readers.amd_fields import MAX_CARDS, card, lines
 from nodecheck.probes.amdgpu import of_gfx
 from nodecheck.probes.text import word
 
+_CLOSED = re.compile(r"Unable to open /dev/kfd.{0,100}|ROCk module is NOT loaded.{0,60}")
 _AGENT = re.compile(r"\s{0,8}Agent \d{1,3}\s*$")
 _SAYS = re.compile(r"\s{2,4}(?P<key>[A-Z][\w .()/-]{1,40}?):\s{0,40}(?P<value>\S.{0,200}?)\s*$")
 
 
 def read(section: Section) -> Piece:
     """Raises `Unreadable` where no agent is a card."""
-    agents = [agent for agent in _agents(section.text[:MAX_TEXT]) if agent.get("device type") == "GPU"]
+    agents = [agent for agent in _agents(lines(section)) if agent.get("device type") == "GPU"]
     if not agents:
-        raise Unreadable("none of its agents is a card")
+        closed = _CLOSED.search(section.text[:10_000])
+        raise Unreadable(f"rocminfo sees no card: {closed[0]}" if closed else "none of its agents is a card")
     found = tuple(
         card(KIND.name, index, values=_values(agent)) for index, agent in enumerate(agents[:MAX_CARDS])
     )
     return Piece(cards=found)
 
 
-def _agents(text: str) -> Iterator[dict[str, str]]:
+def _agents(text: Iterable[str]) -> Iterator[dict[str, str]]:
     """What stands under each agent in the first place; the size of its pools is
     less than the card's memory."""
     agent: dict[str, str] | None = None
-    for line in text.splitlines():
+    for line in text:
         line = line[:300]
         if _AGENT.match(line):
             if agent:
@@ -68,12 +70,11 @@ def _values(agent: dict[str, str]) -> dict[str, Any]:
 KIND = Kind(
     "rocminfo",
     read,
-    begins=re.compile(r"ROCk module (?:version \S{1,40} )?is loaded"),
+    begins=re.compile(r"ROCk module (?:version \S{1,40} )?is (?:NOT )?loaded"),
     goes_on=re.compile(
         r"HSA (?:System Attributes|Agents)\s*$|\s{2,4}Uuid:\s+(?:GPU|CPU)-|\s{0,8}Agent \d{1,3}\s*$"
     ),
     command=re.compile(r"\brocminfo\b"),
-    recognises=lambda text: "HSA Agents" in text[:200_000] or "Uuid:" in text[:200_000],
     vendor_numbers="hsa",
 )
 KINDS = (KIND,)
