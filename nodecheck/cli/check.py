@@ -14,6 +14,7 @@ from nodecheck.cli.exits import Exit, Stop
 from nodecheck.cli.options import Python, Strict, choose_profile, complain, say
 
 if TYPE_CHECKING:
+    from nodecheck.cli.run import Run
     from nodecheck.facts import Maybe, Node, Stack
     from nodecheck.rental.check import Memory
     from nodecheck.rental.result import CheckResult
@@ -67,14 +68,12 @@ def check(
     It is held against its last acceptance and against the check before. Without --active nothing is put on a card
     and no interpreter is started; nothing is changed but nodecheck's own state.
     """
-    from nodecheck.cli.run import ends_like_ctrl_c, undisturbed
-    from nodecheck.rental import onchange
-    from nodecheck.rental.check import Memory
+    from nodecheck.cli.run import Run, ends_like_ctrl_c, undisturbed
     from nodecheck.rental.lock import Busy, lock
     from nodecheck.rental.place import StateError
+    from nodecheck.sources import child
 
     began = time.monotonic()
-    command = _command(on_change)
     if not active:
         with suppress(OSError):
             os.nice(NICENESS)
@@ -86,10 +85,19 @@ def check(
             raise Stop(Exit.busy, str(busy)) from None
         except StateError as error:
             unlocked = f"Nothing keeps a second check from running beside this one: {error}."
+        held.callback(child.end_all)
+        run = Run(None, None, "quick")
+        # The driver takes about as long as the imports below.
+        run.begin_glance()
+
+        from nodecheck.rental import onchange
+        from nodecheck.rental.check import Memory
+
+        command = _command(on_change)
         memory = Memory()
         held.callback(memory.close)
         accepted = _accepted(baseline, memory)
-        result, node = _look(accepted, memory, active, python, began)
+        result, node = _look(run, accepted, memory, active, python, began)
         with undisturbed():
             memory.record(result, node)
         notes = (*result.notes, *([unlocked] if unlocked else ()), *memory.notes)
@@ -114,34 +122,16 @@ def _command(text: str | None) -> tuple[str, ...]:
 
 
 def _accepted(baseline: Path | None, memory: Memory) -> Acceptance | None:
-    """What the node is held against; the rental's terms are those that were kept, whatever report is named."""
-    import hashlib
+    from nodecheck.report.document import ReportError
 
-    from nodecheck.judge import Verdict
-    from nodecheck.rental.state import Acceptance, Terms
-    from nodecheck.report import document
-
-    kept = memory.acceptance()
-    if baseline is None:
-        return kept
     try:
-        raw = document.read(baseline)
-        report = document.parse(raw, baseline)
-    except document.ReportError as error:
+        return memory.acceptance(baseline)
+    except ReportError as error:
         raise Stop(Exit.unreadable, str(error)) from None
-    verdict = report.judgement.verdict
-    if verdict not in (Verdict.accepted, Verdict.accepted_with_warnings):
-        raise Stop(
-            Exit.unreadable,
-            f"{baseline} says {verdict.value}: a node is held against a report that accepts it",
-        )
-    return Acceptance(
-        report=report, sha256=hashlib.sha256(raw).hexdigest(), terms=kept.terms if kept else Terms()
-    )
 
 
 def _look(
-    accepted: Acceptance | None, memory: Memory, active: bool, python: Path | None, began: float
+    run: Run, accepted: Acceptance | None, memory: Memory, active: bool, python: Path | None, began: float
 ) -> tuple[CheckResult, Node]:
     from nodecheck.facts import NOT_ASKED
     from nodecheck.profile import NO_PROFILE
@@ -151,8 +141,7 @@ def _look(
     from nodecheck.sources import Files
     from nodecheck.sources.files import live
 
-    report = accepted.report if accepted else None
-    node = _glance(report.facts.stack if report else NOT_ASKED)
+    node = _glance(run, accepted.report.facts.stack if accepted else NOT_ASKED)
     why, measured = _measured(accepted, node, python) if active else ("", None)
     terms = accepted.terms if accepted else Terms()
     result = held_against(
@@ -169,10 +158,7 @@ def _look(
     return result, node
 
 
-def _glance(stack: Maybe[Stack]) -> Node:
-    from nodecheck.cli.run import Run
-
-    run = Run(None, None, "quick")
+def _glance(run: Run, stack: Maybe[Stack]) -> Node:
     node = run.glance(stack)
     if run.interrupted:
         raise Stop(Exit.interrupted, "interrupted: nothing was checked")
@@ -184,28 +170,16 @@ def _measured(accepted: Acceptance | None, node: Node, python: Path | None) -> t
     from functools import partial
 
     from nodecheck.cli.run import Run
-    from nodecheck.facts import known
     from nodecheck.rental import active
 
     if accepted is None:
         return "there is no accepted report to hold figures against", None
-    stack = accepted.report.facts.stack
-    looks = [node]
-    while not (why := active.occupied(looks)) and len(looks) < active.SAMPLES:
-        time.sleep(active.APART_SECONDS)
-        looks.append(_glance(stack))
-    if why:
+    report = accepted.report
+    if why := active.watch(node, lambda: _glance(Run(None, None, "quick"), report.facts.stack)):
         return why, None
-    if (
-        python is None
-        and known(stack)
-        and known(stack.interpreter)
-        and os.access(stack.interpreter.path, os.X_OK)
-    ):
-        python = Path(stack.interpreter.path)
-    run = Run(None, python, "standard")
+    run = Run(None, python or active.interpreter(report), "standard")
     measured = run.measure(run.probe(), stages=active.STAGES, budget_seconds=active.BUDGET_SECONDS)
-    measured = run.settle(measured, partial(active.doubtful, accepted=accepted.report))
+    measured = run.settle(measured, partial(active.doubtful, accepted=report))
     run.close()
     if run.interrupted:
         raise Stop(Exit.interrupted, "interrupted: what was measured by then is not kept")

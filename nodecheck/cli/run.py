@@ -122,6 +122,10 @@ class Run:
         found = self._until_interrupted(measuring.run, measuring.measurements)
         return presentable(node.model_copy(update={"measurements": found}))
 
+    def begin_glance(self) -> None:
+        """Have the driver answer while others get ready for `glance`; whoever leaves before ends the child."""
+        self._probing.begin_glance()
+
     def glance(self, accepted: Maybe[Stack]) -> Node:
         """Look at the node in passing, as `Probing.glance` does; interrupted like `probe`."""
         return presentable(

@@ -11,6 +11,7 @@ from nodecheck import __version__
 from nodecheck.facts import NOT_ASKED, OWN_FAULT, Absent, Card, Level, Maybe, Node, Stack, Topology, Why
 from nodecheck.probes import amd, host, kernel_log, nvidia, stack, topology, visibility
 from nodecheck.sources import Commands, Sources
+from nodecheck.sources.deadline import beside
 from nodecheck.sources.nvml import Survey
 
 Stage = Literal["host", "cards", "topology", "kernel_log", "stack"]
@@ -34,6 +35,7 @@ class Probing:
         self._sources = sources
         self._notice = notice or (lambda _stage, _what: None)
         self._lock = threading.Lock()
+        self._glancing: Callable[[], Maybe[Survey]] = sources.nvml.glance
         self._node = Node(
             taken_at=taken_at or datetime.now(timezone.utc), tool_version=__version__, level=level
         )
@@ -50,6 +52,10 @@ class Probing:
 
         return self._run(stages, s.nvml.survey, s.amdsmi.survey, s.commands, whole)
 
+    def begin_glance(self) -> None:
+        """Ask the driver now what `glance` is going to ask, and do not wait for it."""
+        self._glancing = beside(self._sources.nvml.glance).result
+
     def glance(self, accepted: Maybe[Stack]) -> Node:
         """Every stage as far as it disturbs nobody: no context, no interpreter, no program but what prints the log.
 
@@ -61,7 +67,7 @@ class Probing:
         def in_passing(survey: Maybe[Survey], _seen: Maybe[tuple[Card, ...]]) -> Stack:
             return stack.glance(survey, s.files, s.process, commands, accepted)
 
-        return self._run(STAGES, s.nvml.glance, lambda: NOT_ASKED, commands, in_passing)
+        return self._run(STAGES, self._glancing, lambda: NOT_ASKED, commands, in_passing)
 
     def _run(
         self,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nodecheck.facts import Absent, Card, Measurements, Node
@@ -31,6 +34,24 @@ LATENCY_BEHIND = 0.50
 of one H200 took 7.0 to 10.6 us in six processes (2026-11-30)."""
 LESS_IS_BETTER = ("us", "s")
 """Units of times."""
+
+
+def watch(node: Node, look: Callable[[], Node]) -> str:
+    """`occupied` of this look and of those that follow; it takes as long as these, and ends with the first sign."""
+    looks = [node]
+    while not (why := occupied(looks)) and len(looks) < SAMPLES:
+        time.sleep(APART_SECONDS)
+        looks.append(look())
+    return why
+
+
+def interpreter(accepted: Report) -> Path | None:
+    """The one that the accepted figures were measured with, if it is still there."""
+    stack = accepted.facts.stack
+    if isinstance(stack, Absent) or isinstance(stack.interpreter, Absent):
+        return None
+    path = stack.interpreter.path
+    return Path(path) if os.access(path, os.X_OK) else None
 
 
 def occupied(looks: Sequence[Node]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import TypeVar
 from nodecheck import __version__
 from nodecheck.facts import Node, known
 from nodecheck.facts.measurements import Figure
-from nodecheck.judge import Finding, Status
+from nodecheck.judge import Finding, Status, Verdict
 from nodecheck.profile import NO_PROFILE, Profile
 from nodecheck.rental import active
 from nodecheck.rental.drift import REGISTRY, Drift, findings
 from nodecheck.rental.drift.baseline import NO_BASELINE
 from nodecheck.rental.readings import readings
 from nodecheck.rental.result import Baseline, Change, CheckResult
-from nodecheck.rental.state import Acceptance, Look, State, StateError
+from nodecheck.rental.state import Acceptance, Look, State, StateError, Terms
+from nodecheck.report import document
 from nodecheck.report.text import plural
 
 T = TypeVar("T")
@@ -152,9 +154,24 @@ class Memory:
         """A sentence each, each once."""
         return tuple(dict.fromkeys((*self._notes, *(self._state.notes if self._state else ()))))
 
-    def acceptance(self) -> Acceptance | None:
+    def acceptance(self, named: Path | None = None) -> Acceptance | None:
+        """What the node is held against: the last accepted report, or the one that is named. The rental's terms are
+        those that were kept, whatever is named.
+
+        Raises `ReportError` where the named one cannot be read or accepts nothing.
+        """
         state = self._state
-        return self._try(state.acceptance) if state else None
+        kept = self._try(state.acceptance) if state else None
+        if named is None:
+            return kept
+        raw = document.read(named)
+        report = document.parse(raw, named)
+        verdict = report.judgement.verdict
+        if verdict not in (Verdict.accepted, Verdict.accepted_with_warnings):
+            raise document.ReportError(
+                f"{named} says {verdict.value}: a node is held against a report that accepts it"
+            )
+        return Acceptance(report, hashlib.sha256(raw).hexdigest(), kept.terms if kept else Terms())
 
     def last_look(self) -> Look | None:
         state = self._state

@@ -86,7 +86,8 @@ class Terms(Fact):
     """A command that ends with 0 and prints nothing where `{path}` has been copied off the node; see `keeping`."""
 
 
-class Acceptance(Fact):
+@dataclass(frozen=True)
+class Acceptance:
     """The last report of this node that was accepted."""
 
     report: Report

@@ -41,7 +41,8 @@ def _lines(result: CheckResult) -> Iterator[str]:
     groups = list(_together(change for change in result.changes if change.finding.root not in ids))
     for group in groups[:_MOST_PARAGRAPHS]:
         yield ""
-        yield from _paragraph(group, behind[group[0].finding.id])
+        # A root is named by its id alone: what follows is told behind the first of several.
+        yield from _paragraph(group, behind.pop(group[0].finding.id, 0))
     if len(groups) > _MOST_PARAGRAPHS:
         yield ""
         left = plural(len(groups) - _MOST_PARAGRAPHS, "more change")
