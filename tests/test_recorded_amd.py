@@ -39,9 +39,9 @@ def recorded(name: str, product: str, packages: int) -> AmdNode:
     """The recorded node. Cards without a link of their own are as far apart as `describe` has them."""
     node = describe(product, packages)
     places: dict[str, int] = {}
-    seen = sorted(
-        cards(parse(CORPUS / name / "nccl-topo.xml").getroot()), key=lambda one: one[0].attrib["busid"]
-    )
+    system = parse(CORPUS / name / "nccl-topo.xml").getroot()
+    assert system is not None
+    seen = sorted(cards(system), key=lambda one: one[0].attrib["busid"])
     assert len(seen) == len(node.cards)
     for position, ((device, card, numa), made) in enumerate(zip(seen, node.cards, strict=True)):
         made.address = device.attrib["busid"]
