@@ -305,13 +305,24 @@ def card_rule(
             elif not node.cards:
                 yield skipped("There is no card to look at; see cards.listed.")
             else:
-                for card in node.cards:
-                    yield replace(of_one(card, node, profile, profile.card), subject=of_card(card))
+                said = [(card, of_one(card, node, profile, profile.card)) for card in node.cards]
+                if needless := _needless(outcome for _, outcome in said):
+                    yield skipped(needless)
+                    return
+                for card, outcome in said:
+                    yield replace(outcome, subject=of_card(card))
 
         rule(id, title, reads=reads or _reads(path), door=door, **words)(judge)
         return look
 
     return register
+
+
+def _needless(outcomes: Iterable[Outcome]) -> str:
+    """Why no card was asked, where that is said of each in the same words: then it is said once."""
+    said = {(outcome.status, outcome.detail) for outcome in outcomes}
+    status, detail = said.pop()
+    return detail if status is Status.skipped and not said else ""
 
 
 def smi(*fields: str) -> str:

@@ -354,6 +354,15 @@ def test_texts_are_whole() -> None:
             assert entry.meaning and entry.next_step and entry.repeat, entry.id
 
 
+def test_what_no_card_is_asked_is_said_once() -> None:
+    (skip,) = found(judge(healthy("h200x8"), profile("h200x8")), "cards.partition.compute")
+    assert (skip.subject.kind, skip.status, skip.detail) == (
+        "node",
+        Status.skipped,
+        "Asked of AMD's cards alone.",
+    )
+
+
 def test_the_page_of_findings_is_up_to_date() -> None:
     written = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert written == page(), "run `make docs`"
