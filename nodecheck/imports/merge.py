@@ -378,8 +378,8 @@ class _Folding:
         return self._contradiction(at, model.model_fields[name], here, there, n)
 
     def _take(self, at: str, value: Any, n: int) -> Any:
-        paths = _leaves(value, f"{at}.") if isinstance(value, Fact) else (at,)
-        self.sources |= dict.fromkeys(paths, (n,))
+        below = _leaves(value, f"{at}.") if isinstance(value, Fact) else ()
+        self.sources |= dict.fromkeys((at, *below), (n,))
         return value
 
     def _contradiction(self, at: str, info: FieldInfo, here: Any, there: Any, n: int) -> Any:

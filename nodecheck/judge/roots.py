@@ -213,15 +213,21 @@ def _root(finding: Finding, grave: dict[str, list[Finding]]) -> str | None:
     for root in ROOTS:
         if root.id == finding.id:
             return None  # only what stands deeper may explain it, so that roots never go in a circle
-        # A warning explains no failure; but what hides something makes it unknown, however lightly it weighs.
+        # A warning explains no failure, and what was not seen no trouble that was; but what hides something makes it
+        # unknown, however lightly it weighs.
         hidden = finding.status is Status.unknown and finding.id.startswith(root.hides)
         if root.explains(finding) and any(
-            (hidden or _GRAVITY[other.status] >= _GRAVITY[finding.status])
-            and _related(other.subject, finding.subject)
+            (hidden or _explains(other.status, finding.status)) and _related(other.subject, finding.subject)
             for other in grave.get(root.id, ())
         ):
             return root.id
     return None
+
+
+def _explains(one: Status, other: Status) -> bool:
+    if one is Status.unknown:
+        return other is Status.unknown
+    return _GRAVITY[one] >= _GRAVITY[other]
 
 
 def _related(one: Subject, other: Subject) -> bool:

@@ -11,7 +11,7 @@ from nodecheck.facts import Absent, Fact, Node, Why
 from nodecheck.judge import BROKEN_RULE, REGISTRY, Judgement, Status, Verdict, judge
 from nodecheck.judge.docs import page
 from nodecheck.judge.finding import Cause, Owner
-from nodecheck.judge.roots import ROOTS
+from nodecheck.judge.roots import ROOTS, with_roots
 from nodecheck.judge.rule import Outcome, fail, passed, rule, warn
 from nodecheck.profile import names
 from tests.healthy import VIEWS, View, change
@@ -242,6 +242,27 @@ def test_the_gravest_reasons_come_first_and_the_same_is_said_once(register: Call
     ]
     assert reasons[1].startswith("health.row_remap_pending (4 cards): ")
     assert reasons[0].startswith("cards.power_limit (GPU 1 (0000:2a:00.0)): ")
+
+
+@pytest.mark.parametrize(
+    ("cap", "product", "root"),
+    [
+        (Status.fail, Status.warn, "cards.power_limit"),
+        (Status.warn, Status.fail, None),
+        (Status.unknown, Status.warn, None),
+        (Status.unknown, Status.unknown, "cards.power_limit"),
+    ],
+)
+def test_what_was_not_seen_explains_no_trouble_that_was(
+    cap: Status, product: Status, root: str | None
+) -> None:
+    judgement = judge(healthy("h200x1", level="standard"), profile("h200x1"))
+    limit, gemm = (found(judgement, id)[0] for id in ("cards.power_limit", "measurements.gemm"))
+    told = [
+        limit.model_copy(update={"status": cap, "required": True}),
+        gemm.model_copy(update={"status": product}),
+    ]
+    assert with_roots(told)[1].root == root
 
 
 def test_every_root_and_what_it_causes_is_a_finding_or_belongs_to_the_stack() -> None:
