@@ -73,6 +73,8 @@ def content(path: Path) -> bytes:
 
     try:
         if path == STDIN:
+            if sys.stdin is None:  # closed by the caller (`<&-`)
+                return b""
             return sys.stdin.buffer.read(MAX_BYTES + 1)
         if not stat.S_ISREG(path.stat().st_mode):
             raise Stop(Exit.unreadable, f"{path} is not a file")

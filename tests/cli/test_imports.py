@@ -103,3 +103,13 @@ def test_hostile_text_does_not_reach_the_terminal(pasted: Path) -> None:
     done = run("judge", pasted / "bad.txt", "--profile", "h200x4")
     assert "\x9b" not in done.stdout + done.stderr
     assert "\u202e" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", ["import", "judge"])
+def test_a_closed_stdin_is_an_empty_one(command: str) -> None:
+    script = f'exec "$0" -m nodecheck {command} - <&-'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 65
+    assert "stdin: nothing in it is an output" in done.stderr

@@ -64,19 +64,6 @@ def test_a_card_that_prints_errors_is_not_called_usable() -> None:
     assert isinstance(first.power.draw_watts, Absent)
 
 
-@pytest.mark.parametrize("keep", ["row", "half a row", "two lines of the row"])
-def test_a_table_that_is_cut_does_not_say_how_many_there_are(keep: str) -> None:
-    made = outputs.table(cards(4))
-    at = made.index("|   2  ")
-    found = imported(made[: at + {"row": 0, "half a row": 40, "two lines of the row": 185}[keep]])
-    shown = 3 if keep == "two lines of the row" else 2
-    assert len(found.node.known_cards) == shown
-    if keep == "row":  # nothing tells that there was more, but for the processes that are missing
-        assert isinstance(card(found.node).processes, Absent)
-    else:
-        assert isinstance(found.node.topology.nvml_count, Absent) or keep == "half a row"
-
-
 ERRORS = [
     ("Failed to initialize NVML: Driver/library version mismatch\nNVML library: 580.95\n", "different versions"),
     (

@@ -53,6 +53,17 @@ _REASONS: tuple[tuple[str, Why], ...] = (
 )
 
 
+def counted(indices: Iterable[int]) -> Maybe[int]:
+    """How many cards a list shows by their numbers. nvidia-smi counts from 0 on without a gap: where one is missing,
+    lines of the list are."""
+    numbers = sorted(set(indices))
+    if numbers == list(range(len(numbers))):
+        return len(numbers)
+    return Absent(
+        why=Why.failed, detail="the list begins or goes on with a later card: lines of it are missing"
+    )
+
+
 def absence(text: str) -> Absent | None:
     """Why there is no value, where nvidia-smi says so instead of one."""
     said = text.strip().strip("[]").lower()

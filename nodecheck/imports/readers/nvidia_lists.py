@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Topology, Why
+from nodecheck.facts import NOT_ASKED, Absent, Card, Topology, Why
 from nodecheck.facts.card import Identity, Link, Modes
 from nodecheck.imports.kind import Kind, Piece, Section
-from nodecheck.imports.readers.nvidia_fields import MAX_CARDS, absence, uuid
+from nodecheck.imports.readers.nvidia_fields import MAX_CARDS, absence, counted, uuid
 from nodecheck.probes.kernel_log import pci_address
 from nodecheck.probes.text import word
 
@@ -35,7 +35,11 @@ def _read(section: Section, source: str) -> Piece:
     instances: dict[int, int] = {}
     now: int | None = None
     last = ""
-    for line in section.text[:4_000_000].split("\n"):
+    *lines, rest = section.text[:4_000_000].split("\n")
+    whole = bool(_CARD.match(rest)) or rest.endswith((" GB/s", ">"))
+    if whole:  # also without an end of line
+        lines.append(rest)
+    for line in lines:
         line = line[:300].rstrip()
         last = line or last
         if named := _CARD.match(line):
@@ -52,7 +56,12 @@ def _read(section: Section, source: str) -> Piece:
             told = links.setdefault(now, {}).setdefault(int(link["link"]), {})
             if link["state"] is not None:
                 told |= _state(link["state"].strip(), line)
-    whole = section.whole and (bool(_CARD.match(last)) or not last.startswith("GPU "))
+    cut = bool(rest) and not whole
+    if now is not None and links and not cut:
+        # Each card has as many lines as the others.
+        cut = bool(_CARD.match(last)) or 0 < len(links.get(now, ())) < max(map(len, links.values()))
+    if now is not None and cut:
+        links.pop(now, None)
     listed = tuple(
         Card(
             vendor="nvidia",
@@ -67,11 +76,12 @@ def _read(section: Section, source: str) -> Piece:
         )
         for index, told in sorted(cards.items())
     )
-    return Piece(cards=listed, topology=Topology(nvml_count=_count(len(listed), whole)))
+    return Piece(
+        cards=listed, topology=Topology(nvml_count=_CUT if cut or not section.whole else counted(cards))
+    )
 
 
-def _count(listed: int, whole: bool) -> Maybe[int]:
-    return listed if whole else Absent(why=Why.failed, detail="the list is cut short within a line")
+_CUT = Absent(why=Why.failed, detail="the list is cut short")
 
 
 def _state(said: str, line: str) -> dict[str, Any]:

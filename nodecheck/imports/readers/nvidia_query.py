@@ -33,7 +33,7 @@ def _piece(source: str, head: Answers, blocks: list[tuple[str, Answers]], *, who
         remarks.append(f"it says that {attached} cards are attached and shows {len(blocks)}")
     numbered = not whole or attached == len(blocks) or isinstance(attached, Absent)
     return Piece(
-        cards=_cards(source, blocks),
+        cards=_cards(source, blocks) if blocks or (whole and attached == 0) else NOT_ASKED,
         topology=Topology(nvml_count=attached),
         stack=Stack(
             driver=Driver(
@@ -159,7 +159,8 @@ def _read_text(section: Section) -> Piece:
     blocks: list[tuple[str, list[tuple[str, str]]]] = []
     pairs, path = head, list[tuple[int, str]]()
     last = ""
-    for line in _lines(section.text):
+    # Where the text ends within a line, that may be half of a value.
+    for line in _lines(section.text[: section.text.rfind("\n") + 1]):
         if block := _BLOCK.match(line):
             if len(blocks) >= MAX_CARDS:
                 break

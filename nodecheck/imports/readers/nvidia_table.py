@@ -20,7 +20,15 @@ from nodecheck.facts.card import (
 )
 from nodecheck.facts.stack import Driver
 from nodecheck.imports.kind import Kind, Piece, Section
-from nodecheck.imports.readers.nvidia_fields import COMPUTE_MODES, MAX_CARDS, MIB, absence, process, version
+from nodecheck.imports.readers.nvidia_fields import (
+    COMPUTE_MODES,
+    MAX_CARDS,
+    MIB,
+    absence,
+    counted,
+    process,
+    version,
+)
 from nodecheck.imports.readers.nvidia_query import time_of
 from nodecheck.probes.kernel_log import pci_address
 from nodecheck.probes.text import word
@@ -65,7 +73,7 @@ def _read(section: Section) -> Piece:
                 break
             driver = Driver(version=_version(versions["driver"]), cuda_version=_version(versions["cuda"]))
         elif "Processes:" in line:
-            listed_processes = True
+            listed_processes = ended = True
         elif listed_processes and (entry := _PROCESS.match(line)):
             one = process(
                 entry["pid"], entry["kind"], entry["name"].replace("...", ""), _spaced(entry["used"] or "")
@@ -79,13 +87,14 @@ def _read(section: Section) -> Piece:
             rows[-1].second = second
         elif rows and not listed_processes and (third := _THIRD.match(line)):
             rows[-1].third = third
-        elif rows and re.match(r"\+-[-+]{20,}\+?\s*$", line):
+        elif not line.strip():
+            # What follows the cards: the rule below the last of them stands below each of the others, too.
             ended = True
         taken_at = taken_at or time_of(line)
     whole_list = listed_processes and section.text.rstrip().endswith("+")
-    counted: Maybe[int] = len(rows)
+    count = counted(row.index for row in rows)
     if not ended:
-        counted = Absent(why=Why.failed, detail="the table is cut short")
+        count = Absent(why=Why.failed, detail="the table is cut short")
         remarks.append(f"the table is cut short; {len(rows)} cards were read")
     remarks += [f"GPU {row.index}: its second line was not understood" for row in rows if row.second is None]
     cards = tuple(
@@ -94,7 +103,7 @@ def _read(section: Section) -> Piece:
     )
     return Piece(
         cards=cards if cards else NOT_ASKED,
-        topology=Topology(nvml_count=counted) if cards else NOT_ASKED,
+        topology=Topology(nvml_count=count) if cards else NOT_ASKED,
         stack=Stack(driver=driver),
         taken_at=taken_at,
         remarks=tuple(remarks),
@@ -199,7 +208,7 @@ def _unnamed(pattern: re.Pattern[str]) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    for line in text[:4_000_000].split("\n"):
+    for line in text[:4_000_000].removesuffix("\n").split("\n"):
         yield line[:400]
 
 

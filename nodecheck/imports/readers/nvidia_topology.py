@@ -11,7 +11,7 @@ from typing import cast, get_args
 from nodecheck.facts import NOT_ASKED, Absent, Card, Maybe, Topology, Why
 from nodecheck.facts.topology import Adapter, Distance, Pair
 from nodecheck.imports.kind import Kind, Piece, Section, Unreadable
-from nodecheck.imports.readers.nvidia_fields import MAX_CARDS, absence
+from nodecheck.imports.readers.nvidia_fields import MAX_CARDS, absence, counted
 
 _DISTANCES = frozenset(get_args(Distance))
 _NVLINKS = re.compile(r"NV(\d{1,3})$")
@@ -59,7 +59,11 @@ def _matrix(section: Section) -> _Matrix:
     rows: dict[str, tuple[str, ...]] = {}
     names: dict[str, str] = {}
     ended = False
-    for line in section.text[:1_000_000].split("\n"):
+    *lines, rest = section.text[:1_000_000].split("\n")
+    lines.append(
+        rest.rpartition("\t")[0]
+    )  # where the text ends within a line, its last cell may be half of one
+    for line in lines:
         words = line[:8000].split()
         if not columns:
             before, affinity, _ = line[:8000].partition("CPU Affinity")
@@ -95,7 +99,7 @@ def _read_ways(section: Section) -> Piece:
     return Piece(
         cards=tuple(cards),
         topology=Topology(
-            nvml_count=len(cards)
+            nvml_count=counted(matrix.cards)
             if matrix.ended
             else Absent(why=Why.failed, detail="the first line of the matrix is cut short"),
             pairs=pairs,
