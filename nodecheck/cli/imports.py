@@ -27,8 +27,8 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="FILE…",
-            help="What tools printed on one node: nvidia-smi in all its forms, kernel logs, bug reports, nccl-tests, "
-            "…, in any number of files; - is stdin.",
+            help="What tools printed on one node: nvidia-smi and amd-smi in all their forms, kernel logs, bug reports, "
+            "nccl-tests, …, in any number of files; - is stdin.",
             show_default=False,
         ),
     ],
