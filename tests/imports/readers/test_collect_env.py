@@ -44,6 +44,11 @@ def test_text() -> None:
     assert [card.index for card in piece.cards] == [0, 1]
 
 
+def test_amds_cards_are_amds() -> None:
+    piece = read(Section(TEXT.replace("NVIDIA H200", "AMD Instinct MI300X")))
+    assert known(piece.cards) and {card.vendor for card in piece.cards} == {"amd"}
+
+
 def test_could_not_collect_is_absent() -> None:
     piece = read(Section(TEXT))
     assert known(piece.stack) and known(piece.stack.torch)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodecheck.facts import known
+from nodecheck.facts import NOT_ASKED, Absent, known
 from nodecheck.facts.measurements import Check, Figure
 from nodecheck.imports.kind import Piece, Section, Unreadable
 from nodecheck.imports.readers.nccl_tests import read_json, read_table
@@ -67,6 +67,31 @@ def test_table() -> None:
     assert {figure.repetitions for figure in figures(piece)} == {20}
     assert [card.pci_address for card in piece.cards] == [f"0000:{0x1B + rank:02x}:00.0" for rank in range(4)]
     assert all(check.compared == 2147483648 and check.wrong == 0 for check in checks(piece))
+
+
+@pytest.mark.parametrize(
+    ("place", "address"),
+    [
+        ("[0000:{bus:02x}:00.0]", "0000:1b:00.0"),
+        ("[0002:{bus:02x}:00]", "0002:1b:00.0"),
+        ("[0x{bus:02x}]", None),
+    ],
+)
+@pytest.mark.parametrize("name", ["AMD Instinct MI300X VF", ""])
+def test_rccl_tests(place: str, address: str | None, name: str) -> None:
+    ranks = "\n".join(
+        f"#   Rank  {rank} Pid  4711 on somewhere device  {rank} {place.format(bus=0x1B + rank)} {name}".rstrip()
+        for rank in range(4)
+    )
+    text = table([ROW])
+    head = text[: text.index("#  Rank")] + "rccl-tests: Version develop:ae3e635\n" + ranks
+    piece = read_table(Section(head + text[text.index("\n#\n#      ") :]))
+    assert not isinstance(piece.cards, Absent)
+    assert {card.vendor for card in piece.cards} == {"amd"}
+    assert piece.cards[0].pci_address == (address or NOT_ASKED)
+    assert piece.cards[0].identity.name == (name or NOT_ASKED)
+    assert piece.cards[0].uuid == NOT_ASKED
+    assert busbw(piece)["all_reduce.busbw", 8 * GIB, True] == 363.36
 
 
 def test_wrong_elements_are_a_check_that_failed() -> None:
