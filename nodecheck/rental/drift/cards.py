@@ -128,7 +128,12 @@ def replaced(drift: Drift) -> Iterator[Outcome]:
     for card in now:
         own = same(card, before)
         old = own or _successor(card, before)
-        if old is None or (own and not _differ(own.identity.serial, card.identity.serial)):
+        if old is None:
+            continue
+        if own and not _differ(own.identity.serial, card.identity.serial):
+            if known(own.uuid) and isinstance(card.uuid, Absent) and isinstance(card.identity.serial, Absent):
+                alike = False
+                yield unknown(of_card(card), card.uuid, expected=own.uuid, expected_from=drift.witness(then))
             continue
         alike = False
         yield warn(

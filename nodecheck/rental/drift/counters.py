@@ -140,11 +140,12 @@ def _counter_rule(
 _GRAVITY = (Status.skipped, Status.passed, Status.unknown, Status.warn, Status.fail)
 
 
+_UNCOUNTED = (Why.not_supported, Why.not_asked)
+"""What a card does not count, or was not asked for then, is no loss of sight."""
+
+
 def _uncounted(absent: Absent) -> Outcome:
-    """What a card does not count, or was not asked for then, is no loss of sight."""
-    if absent.why in (Why.not_supported, Why.not_asked):
-        return skipped("not counted")
-    return unknown(NODE, absent)
+    return skipped("not counted") if absent.why in _UNCOUNTED else unknown(NODE, absent)
 
 
 def _ecc(of: Maybe[EccCounts], field: str) -> Maybe[int]:
@@ -234,15 +235,15 @@ def row_remaps(pair: Pair) -> Outcome:
         was, now = getattr(pair.before.health, field), getattr(pair.card.health, field)
         grown = pair.grown(was, now, lifelong=True)
         if isinstance(grown, Absent):
-            absent = grown
+            absent = grown if absent.why in _UNCOUNTED else absent
         else:
             added[name] = grown
-    if not added:
-        return _uncounted(absent)
     told = ", ".join(f"{name}: {number:.0f}" for name, number in added.items() if number)
     if told:
         return warn(f"Added {told}.", observed=sum(added.values()), expected=0)
-    return passed("none.")
+    if added and absent.why in _UNCOUNTED:
+        return passed("none.")
+    return _uncounted(absent)
 
 
 @_counter_rule(
@@ -282,12 +283,14 @@ def links(pair: Pair) -> Outcome:
         return _uncounted(pair.before.links)
     before = {link.index: link for link in pair.before.links}
     bad: list[str] = []
+    absent: Absent = NOT_ASKED
     counted, data = False, 0.0
     for link in pair.card.links:
         old = before.get(link.index)
         for name, field, bearable in _LINK_COUNTERS if old else ():
             grown = pair.grown(getattr(old, field), getattr(link, field))
             if isinstance(grown, Absent):
+                absent = grown if absent.why in _UNCOUNTED else absent
                 continue
             counted = True
             if bearable is None:
@@ -296,8 +299,8 @@ def links(pair: Pair) -> Outcome:
                 bad.append(f"Link {link.index}: {grown:,.0f} {name}")
     if bad:
         return warn(f"{'; '.join(bad[:8])}.", observed="; ".join(bad), expected="none to speak of")
-    if not counted:
-        return skipped("not counted")
+    if not counted or absent.why not in _UNCOUNTED:
+        return _uncounted(absent)
     return passed(f"no trouble ({data:,.0f} CRC errors in data, sent again)." if data else "no trouble.")
 
 

@@ -241,7 +241,11 @@ def disk_filling(drift: Drift) -> Iterator[Outcome]:
     told: set[str] = set()
     for disk in now:
         size, free = disk.size_bytes, disk.free_bytes
-        if not _keeps_data(disk) or isinstance(size, Absent) or isinstance(free, Absent) or not size:
+        if not _keeps_data(disk) or size == 0:
+            continue
+        if isinstance(size, Absent) or isinstance(free, Absent):
+            silent = False
+            yield unknown(_of_disk(disk), _first_absent(size, free))
             continue
         if disk.kind == "local" and disk.device in told:
             continue  # mounted in several places
@@ -370,13 +374,19 @@ def adapters(drift: Drift) -> Iterator[Outcome]:
     silent = True
     for port in was:
         state = states.get((port.name, port.port), "gone")
-        if known(port.state) and port.state.lower() in _UP and not (known(state) and state.lower() in _UP):
+        if isinstance(port.state, Absent) or port.state.lower() not in _UP:
+            continue
+        name = f"Port {port.port} of {port.name}"
+        subject = Subject(kind="adapter", key=f"{port.name}/{port.port}", label=name)
+        if isinstance(state, Absent):
             silent = False
-            name = f"Port {port.port} of {port.name}"
+            yield unknown(subject, state)
+        elif state.lower() not in _UP:
+            silent = False
             yield warn(
                 f"{name} was {port.state} and is {state}.",
-                subject=Subject(kind="adapter", key=f"{port.name}/{port.port}", label=name),
-                observed=str(state),
+                subject=subject,
+                observed=state,
                 expected=port.state,
                 expected_from=drift.witness(then),
             )

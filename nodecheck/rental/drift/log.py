@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodecheck.facts import Absent, LogEvent, Node, known
+from nodecheck.facts import Absent, KernelLog, LogEvent, Node, Why, known
 from nodecheck.judge import REGISTRY as ORDINARY
 from nodecheck.judge import Rule, Status
 from nodecheck.judge.finding import NODE
@@ -66,6 +66,24 @@ def _after(event: LogEvent, then: Node) -> bool:
     return isinstance(event.last_seconds, Absent) or event.last_seconds > then.host.uptime_seconds
 
 
+def _lost(log: KernelLog, now: Node, then: Node | None) -> Absent | None:
+    """What says that lines which came after `then` are no longer in the log."""
+    if log.complete is True:
+        return None
+    seen_until = 0.0
+    if then is not None and same_boot(then, now) is not False:
+        if isinstance(then.host, Absent) or isinstance(then.host.uptime_seconds, Absent):
+            return None
+        seen_until = then.host.uptime_seconds
+    if not log.lines:
+        return Absent(why=Why.failed, detail="the log holds no line: it was cleared")
+    first = log.first_line_seconds
+    if isinstance(first, Absent) or first <= seen_until:
+        return None
+    detail = f"the log begins {first:.0f} s after boot: what it held before was overwritten or cleared"
+    return Absent(why=Why.failed, detail=detail)
+
+
 def _of(rule: Rule) -> Compare:
     """The ordinary rule, asked of what is new.
 
@@ -80,17 +98,18 @@ def _of(rule: Rule) -> Compare:
             yield skipped(unasked.detail)
             return
         log = drift.now.kernel_log
-        closed = log if isinstance(log, Absent) else log.events
-        if isinstance(closed, Absent):
-            yield unknown(NODE, closed)
+        if isinstance(log, Absent) or isinstance(log.events, Absent):
+            yield unknown(NODE, log if isinstance(log, Absent) else log.events)
             return
         standing = tuple(rule.judge(since(drift.now, drift.baseline), drift.profile))
         trouble = [o for o in standing if o.status is Status.fail] + [
             o for o in recent if o.status is Status.warn
         ]
         yield from trouble
-        if not trouble:
-            then = drift.before or drift.baseline
+        then = drift.before or drift.baseline
+        if lost := _lost(log, drift.now, then):
+            yield unknown(NODE, lost)
+        elif not trouble:
             yield passed(
                 f"Nothing since {drift.witness(then)}." if then else "Nothing since boot.", observed=0
             )

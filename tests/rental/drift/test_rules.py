@@ -107,6 +107,12 @@ CASES = [
     Case("drift.cards.replaced", {"cards.1.uuid": "GPU-other"}, WARN, "another one: GPU-other"),
     Case("drift.cards.replaced", {"cards.1.identity.serial": "999"}, WARN, "serial 999"),
     Case("drift.cards.replaced", {"cards": DENIED}, UNKNOWN),
+    Case(
+        "drift.cards.replaced",
+        {"cards.1.uuid": HUNG, "cards.1.identity.serial": HUNG},
+        UNKNOWN,
+        name="one that tells neither UUID nor serial",
+    ),
     Case("drift.cards.moved", {}, PASS),
     Case("drift.cards.moved", {"cards.1.pci_address": "0000:99:00.0"}, WARN, "is at 0000:99:00.0"),
     Case("drift.cards.moved", {"cards.1.pci_address": DENIED}, UNKNOWN),
@@ -305,6 +311,12 @@ CASES = [
     Case("drift.counters.row_remaps", {}, PASS),
     Case(
         "drift.counters.row_remaps",
+        {"cards.1.health.remapped_rows_uncorrected": HUNG},
+        UNKNOWN,
+        name="one of several was not seen",
+    ),
+    Case(
+        "drift.counters.row_remaps",
         {"cards.1.health.remapped_rows_uncorrected": 1},
         WARN,
         "Added rows for uncorrected errors: 1.",
@@ -383,6 +395,12 @@ CASES = [
         name="few replays",
     ),
     Case("drift.counters.links", {"cards.*.links": DENIED}, UNKNOWN),
+    Case(
+        "drift.counters.links",
+        {"cards.1.links": links(recovery_errors=HUNG)},
+        UNKNOWN,
+        name="one link's counter was not seen",
+    ),
     Case("drift.counters.throttling", {}, PASS),
     Case(
         "drift.counters.throttling",
@@ -501,6 +519,35 @@ CASES = [
         name="new, log closed then",
     ),
     Case("drift.kernel_log.xid", {"kernel_log": DENIED}, UNKNOWN),
+    Case(
+        "drift.kernel_log.xid",
+        {"kernel_log.complete": False, "kernel_log.first_line_seconds": UP},
+        PASS,
+        before={},
+        name="what was overwritten was seen before",
+    ),
+    Case(
+        "drift.kernel_log.xid",
+        {"kernel_log.complete": False, "kernel_log.first_line_seconds": UP},
+        UNKNOWN,
+        "overwritten or cleared",
+        name="what was overwritten came since",
+    ),
+    Case(
+        "drift.kernel_log.xid",
+        {"kernel_log.complete": UNSUPPORTED, "kernel_log.lines": 0},
+        UNKNOWN,
+        "it was cleared",
+        name="cleared",
+    ),
+    Case(
+        "drift.kernel_log.xid",
+        {"kernel_log.complete": False, "kernel_log.first_line_seconds": 90.0, **REBOOTED},
+        UNKNOWN,
+        "overwritten or cleared",
+        before={},
+        name="the boot's first lines are gone",
+    ),
     Case("drift.kernel_log.xid", {}, SKIPPED, profile="cpu"),
     Case(
         "drift.kernel_log.sxid",
@@ -687,6 +734,14 @@ CASES = [
         name="read-only",
     ),
     Case("drift.host.disk_filling", {"host.disks": DENIED}, UNKNOWN),
+    Case("drift.host.disk_filling", {"host.disks": disk(free_bytes=HUNG)}, UNKNOWN, name="one that hangs"),
+    Case(
+        "drift.host.disk_filling",
+        {"host.disks": disk(read_only=True)},
+        PASS,
+        "None can be written to",
+        name="none",
+    ),
     Case("drift.host.disks", {"host.disks": disk()}, PASS, was={"host.disks": disk()}, name="there"),
     Case("drift.host.disks", {"host.disks": ()}, WARN, "/data", was={"host.disks": disk()}, name="gone"),
     Case(
@@ -737,6 +792,13 @@ CASES = [
         name="gone",
     ),
     Case("drift.host.adapters", {"topology.adapters": DENIED}, UNKNOWN),
+    Case(
+        "drift.host.adapters",
+        {"topology.adapters": (ADAPTER.model_copy(update={"state": DENIED}),)},
+        UNKNOWN,
+        was={"topology.adapters": (ADAPTER,)},
+        name="a port whose state was not seen",
+    ),
     Case("drift.host.adapters", {}, SKIPPED, was={"topology.adapters": DENIED}),
     # The software
     Case("drift.stack.driver", {}, PASS),
