@@ -98,8 +98,11 @@ def _of(rule: Rule) -> Compare:
             yield skipped(unasked.detail)
             return
         log = drift.now.kernel_log
-        if isinstance(log, Absent) or isinstance(log.events, Absent):
-            yield unknown(NODE, log if isinstance(log, Absent) else log.events)
+        if isinstance(log, Absent):
+            yield unknown(NODE, log)
+            return
+        if isinstance(log.events, Absent):
+            yield unknown(NODE, log.events)
             return
         standing = tuple(rule.judge(since(drift.now, drift.baseline), drift.profile))
         trouble = [o for o in standing if o.status is Status.fail] + [
