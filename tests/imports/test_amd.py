@@ -212,6 +212,14 @@ def test_groups_that_are_missing_stand_before_the_document() -> None:
     assert gravest(judged(found, "mi300xx2"))["cards.model"] == "unknown"
 
 
+def test_without_a_driver_it_says_so() -> None:
+    described = describe("mi300x", 2)
+    described.loaded = False
+    found = imported(amd_smi.answer(described, "static", "7.2"))
+    assert "it sees no card: Unable to detect any GPU devices, check amdgpu" in found.not_understood[0]
+    assert judged(found, "mi300xx2").verdict is Verdict.incomplete
+
+
 def test_sockets_may_stand_before_the_cards() -> None:
     socket = (
         "CPU: 0\n    SMU:\n        FW_VERSION: 85.90.0\n    INTERFACE_VERSION:\n        PROTO VERSION: 6\n\n"

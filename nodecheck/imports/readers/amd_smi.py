@@ -456,11 +456,30 @@ _VERSION = Kind(
     command=re.compile(r"amd-smi version\b"),
     recognises=lambda text: "AMDSMI Tool" in text[:_HEAD],
 )
+_GONE = re.compile(
+    r"(?:ERROR:root:)?(?:Unable to detect any GPU devices|Driver not initialized \(amdgpu not found|"
+    r"AMDSMI_STATUS_DRIVER_NOT_LOADED)"
+)
+
+
+def _read_nothing(section: Section) -> Piece:
+    said = next(line for line in section.text[:_HEAD].splitlines() if _GONE.match(line))
+    raise Unreadable(f"it sees no card: {word(said.removeprefix('ERROR:root:'))}")
+
+
+_NOTHING = Kind(
+    "amd-smi without a driver",
+    _read_nothing,
+    begins=_GONE,
+    recognises=lambda text: bool(_GONE.match(text)),
+    vendor_numbers="amd",
+)
 _ADDRESSED = ("static", "list", "xgmi", "topology")
 KINDS = (
     *(_kind(command) for command in _ADDRESSED),
     _TABLE,
     *(_kind(command) for command in _SIGNS if command not in _ADDRESSED),
     _VERSION,
+    _NOTHING,
 )
 """Those that tell the cards' addresses first: the numbers of the others are then joined with them."""
