@@ -39,31 +39,28 @@ ReportPath = Annotated[
     Path,
     typer.Argument(metavar="REPORT", help="A report.json, or the folder of a report.", show_default=False),
 ]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Write to this file instead of stdout. One that is there is replaced."
+    ),
+]
 
 
 @app.command("render")
 def render(
     path: ReportPath,
     form: Annotated[Format, typer.Option("--format", "-f", help="What to make of it.")] = Format.terminal,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Write to this file instead of stdout. One that is there is replaced."
-        ),
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Print a report as HTML, Markdown, JSON, JUnit XML or text."""
+    from nodecheck.cli.run import write_text
     from nodecheck.report import render as render_as
     from nodecheck.report import terminal
 
     report = _load(path)
     if output is not None:
-        from nodecheck.report.folder import WriteError, write_file
-
-        try:
-            write_file(output, render_as(report, form.value).encode())
-        except WriteError as error:
-            raise Stop(Exit.cannot_write, str(error)) from None
+        write_text(output, render_as(report, form.value))
     elif form is Format.terminal:
         with printing():
             terminal.show(report)
@@ -99,16 +96,22 @@ def diff(
     ],
     after: Annotated[Path, typer.Argument(metavar="B", help="The other one.", show_default=False)],
     form: Annotated[DiffFormat, typer.Option("--format", "-f", help="How to tell it.")] = DiffFormat.terminal,
+    output: Output = None,
 ) -> None:
     """Say what differs between two reports.
 
     They may be of two nodes, or of one node before and after a repair.
     Figures differ where their ranges from p5 to p95 do not meet. Exits with 0 whether or not anything differs.
     """
+    from nodecheck.cli.run import write_text
     from nodecheck.report import diff as diffing
     from nodecheck.report import differences
 
-    say(differences.render(diffing.diff(_load(before), _load(after)), form.value))
+    told = differences.render(diffing.diff(_load(before), _load(after)), form.value)
+    if output is not None:
+        write_text(output, told)
+    else:
+        say(told)
 
 
 @app.command("schema")

@@ -109,6 +109,8 @@ def test_diff_says_what_differs_and_exits_with_0(tmp_path: Path) -> None:
         done = nodecheck("diff", one, other, "--format", form)
         assert (done.returncode, done.stderr) == (0, "")
         assert "cards.power_limit" in done.stdout
+        assert nodecheck("diff", one, other, "--format", form, "-o", tmp_path / "told").stdout == ""
+        assert (tmp_path / "told").read_text() == done.stdout
     assert nodecheck("diff", one, one).returncode == 0
     (tmp_path / "report.json").write_text("{")
     damaged = nodecheck("diff", one, tmp_path)
