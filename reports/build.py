@@ -20,6 +20,8 @@ SAMPLES = {
     "h200x4-incomplete": "h200x4",
     "h200x1": "h200x1",
     "h200x2": "h200x2",
+    "mi300xx8": "mi300xx8",
+    "mi300xx8-rejected": "mi300xx8",
 }
 """Recorded node → the profile it is judged against."""
 

@@ -371,6 +371,8 @@ class _Builder:
             nvls = bool(links and links.fabric and links.version not in (None, "3.0") and len(cards) > 4)
             if self.on_cpu:
                 paths: tuple[str, ...] = ("gloo/TCP",)
+            elif self.profile.vendor == "amd" and self.joined(cards[0], cards[-1]):
+                paths = ("P2P/IPC",)
             elif self.joined(cards[0], cards[-1]):
                 paths = ("P2P/CUMEM", "NVLS") if nvls else ("P2P/CUMEM",)
             else:
@@ -382,5 +384,9 @@ class _Builder:
                 algorithms=()
                 if self.on_cpu
                 else (("all_reduce 8589934592", "NVLS/SIMPLE" if nvls else "RING/SIMPLE"),),
-                library="gloo" if self.on_cpu else "NCCL 2.28.9",
+                library="gloo"
+                if self.on_cpu
+                else "RCCL 2.27.7"
+                if self.profile.vendor == "amd"
+                else "NCCL 2.28.9",
             )

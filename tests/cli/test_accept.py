@@ -45,6 +45,8 @@ def only_report(folder: Path) -> dict[str, Any]:
         ("h200x8", "h200x8", 0, "ACCEPTED h200x8"),
         ("h200x1", "h200x1", 0, "ACCEPTED h200x1"),
         ("h200x2", "h200x2", 0, "ACCEPTED h200x2"),
+        ("mi300xx8", "mi300xx8", 0, "ACCEPTED mi300xx8 at level standard"),
+        ("mi300xx8-rejected", "mi300xx8", 2, "REJECTED mi300xx8"),
         ("h200x4-accepted", "h200x8", 2, "REJECTED h200x8"),
         ("h200x4-accepted", "b200x4", 2, "REJECTED b200x4"),
         ("h200x4-accepted", "cpu", 2, "REJECTED cpu"),

@@ -98,12 +98,7 @@ class FakeNode:
 
     def probe(self, ground: Ground, level: Level = "quick") -> Node:
         """Every fact of this node; above level quick its measurements too."""
-        sources = Sources.over(self.channels(ground))
-        if level == "quick":
-            return Probing(sources, level).run()
-        node = Probing(sources, level).run(start=partial(start, sources.workers, force=False))
-        found = Measuring(sources.workers, node, level).run()
-        return node.model_copy(update={"measurements": found})
+        return probe(self.channels(ground), level)
 
     def set_environment(self, **variables: str) -> None:
         self.process["environment"] = self.process["environment"] | variables
@@ -248,6 +243,16 @@ def _around(node: FakeNode, kind: Kind, machine: str = "x86_64") -> None:
     if kind == "container":
         node.files["kmsg"] = NO_PERMISSION
         node.process["processes"] = [[1, "bash", "S"], [42, "python", "R"]]
+
+
+def probe(channels: dict[str, Channel], level: Level) -> Node:
+    """Every fact that these channels tell; above level quick the measurements too."""
+    sources = Sources.over(channels)
+    if level == "quick":
+        return Probing(sources, level).run()
+    node = Probing(sources, level).run(start=partial(start, sources.workers, force=False))
+    found = Measuring(sources.workers, node, level).run()
+    return node.model_copy(update={"measurements": found})
 
 
 def output(stdout: str, *, returncode: int = 0, stderr: str = "") -> Answers:

@@ -206,9 +206,11 @@ class FakeWorkers:
 
 
 def _log(way: Transport) -> str:
-    """What of NCCL's log is read."""
+    """What of NCCL's log is read, or of RCCL's, which also says NCCL."""
+    of_amd = way.library.startswith("RCCL")
     lines = [
         f"node:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via {path}"
+        + " comm 0x2ceb0ba0 nRanks 08" * of_amd
         for path in way.paths
         if path != "NVLS"
     ]
@@ -217,7 +219,8 @@ def _log(way: Transport) -> str:
         size = call.split(" ")[1]
         lines.append(f"nodecheck runs {call} bfloat16")
         lines.append(f"node:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {name} proto {protocol}")
-    return "NCCL version 2.28.9+cuda13.0\n" + "\n".join(lines) + "\n"
+    first = "RCCL version : 2.27.7-HEAD:3c1d0c9" if of_amd else "NCCL version 2.28.9+cuda13.0"
+    return "\n".join((first, *lines)) + "\n"
 
 
 def _pair(one: Figure | Check) -> dict[str, Any]:
