@@ -51,12 +51,11 @@ def documents(text: str) -> Maybe[tuple[Any, ...]]:
         tries += 1
         try:
             value, at = decoder.raw_decode(text, start.start())
+            found.append(_lowered(value))
         except (ValueError, RecursionError):
             if re.compile(r"\[\s*[{\]]|\{\s*[\"}]").match(text, start.start()):
                 return Absent(why=Why.failed, detail="its JSON is cut short or damaged")
             at = start.end()
-            continue
-        found.append(_lowered(value))
     if found:
         return tuple(found)
     shown = " ".join(text[:80].split())

@@ -384,6 +384,12 @@ def test_json_that_is_none_is_said(damage: Callable[[str], str]) -> None:
     assert isinstance(found.node.cards, Absent) or len(found.node.known_cards) == 8
 
 
+@pytest.mark.parametrize("depth", [100, 700, 5000])
+def test_a_document_deeper_than_any_is_refused(depth: int) -> None:
+    found = imported('[{"gpu": 0, "asic": ' + "[" * depth + "]" * depth + "}]\n")
+    assert not [said for said in found.not_understood if "own fault" in said]
+
+
 TWO = describe("mi300x", 2)
 OUTPUTS = [
     *(amd_smi.answer(TWO, command, "7.2") for command in made.NAMED),

@@ -82,30 +82,27 @@ def _with_links(found: Sequence[Card], smi: AmdSmi) -> tuple[Card, ...]:
         for card in found
         if not isinstance(card.pci_address, Absent)
     }
-    told = [
-        word for said in states.values() if not isinstance(said, Absent) for _, word in said if word != "X"
-    ]
-    guests = bool(told) and set(told) == {"D"}
+    told = {state for said in states.values() if not isinstance(said, Absent) for _, state in said} - {"X"}
     update = []
     for card in found:
         said = states.get(card.index, NOT_ASKED)
         links: Maybe[tuple[Link, ...]]
         if isinstance(said, Absent):
             links = said if said.why is not Why.not_present else NOT_ASKED
-        elif guests:
+        elif told == {"D"}:
             links = _GUESTS
         else:
             # A port that is switched off leads nowhere.
-            there = [(far, word) for far, word in said if far or word != "X"]
+            there = [(far, state) for far, state in said if far or state != "X"]
             links = tuple(
                 Link(
                     index=i,
-                    active=word == "U",
+                    active=state == "U",
                     remote_kind="gpu",
                     remote_pci_address=far or NOT_ASKED,
                     **_NO_COUNTERS,
                 )
-                for i, (far, word) in enumerate(there)
+                for i, (far, state) in enumerate(there)
             )
         update.append(card.model_copy(update={"links": links}))
     return tuple(update)
