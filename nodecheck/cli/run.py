@@ -22,7 +22,7 @@ from nodecheck.report.progress import MEASURING, NOTHING, Details, Event, Notice
 from nodecheck.sources import Sources, live_channels, recorders
 from nodecheck.sources.channel import Channel, Json
 from nodecheck.sources.recording import RecordingError, is_recording, load, members
-from nodecheck.sources.scrub import without_secrets
+from nodecheck.sources.secrets import without_secrets
 
 if TYPE_CHECKING:
     from nodecheck.facts.measurements import Figure, StageName

@@ -12,7 +12,7 @@ from nodecheck.imports.kind import Kind, Piece, Unreadable
 from nodecheck.imports.kinds import KINDS
 from nodecheck.imports.merge import Told, merge
 from nodecheck.imports.sections import MAX_BYTES, MAX_LINES, Cut, FileError, cut, text_of
-from nodecheck.sources.scrub import without_secrets
+from nodecheck.sources.secrets import without_secrets
 
 MAX_OUTPUTS = 200
 """Of one file; a bug report has under a hundred."""

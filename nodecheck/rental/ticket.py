@@ -32,7 +32,8 @@ from nodecheck.report.page import Heading, Line, Table
 from nodecheck.report.text import plain, plural
 from nodecheck.sources import NAMES, recording
 from nodecheck.sources.recording import Recording, RecordingError
-from nodecheck.sources.scrub import REDACTED, Part, Redaction, Replaced
+from nodecheck.sources.scrub import Part, Redaction, Replaced
+from nodecheck.sources.secrets import REDACTED
 from nodecheck.writing import reason
 
 FORMAT: Final = "nodecheck-ticket/1"

@@ -19,6 +19,9 @@ Json = Any
 Answer = Json | Absent
 """A JSON value, or why there is none."""
 
+Answers = Mapping[str, Mapping[str, Json]]
+"""Question → encoded answer, for each source's name."""
+
 
 class Channel(Protocol):
     """Somewhere answers come from."""

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from nodecheck.probes import Probing
 from nodecheck.sources import NAMES, Sources, recorders
 from nodecheck.sources.channel import Json
-from nodecheck.sources.scrub import REDACTED, scrub
+from nodecheck.sources.scrub import scrub
+from nodecheck.sources.secrets import REDACTED
 from tests import secrets
 from tests.fakes import node as fake_nodes
 from tests.fakes import nvml
