@@ -10,7 +10,7 @@ STAMPS := $(VENV)/.stamps
 accept: $(STAMPS)/app
 	@for python in $(BIN)/python python3 python; do \
 		$$python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null \
-		&& exit 0; done; echo "no Python here has torch: installing it into $(VENV)"; \
+		&& exit 0; done; echo "no Python here has torch: installing it into $(VENV), which takes minutes"; \
 		$(MAKE) --no-print-directory $(STAMPS)/torch
 	@profile="$$PROFILE"; \
 	if [ -z "$$profile" ] && [ "$$($(BIN)/nodecheck profiles suggest)" = cpu ]; then profile=cpu; fi; \

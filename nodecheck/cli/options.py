@@ -102,6 +102,8 @@ def load_profile(name: str) -> Profile:
 
 def read_waivers(entries: list[str] | None) -> dict[str, str]:
     """`ID=REASON` entries as a table; `Stop` for one without a reason or with an id that no rule has."""
+    from difflib import get_close_matches
+
     from nodecheck.judge import REGISTRY
 
     waivers: dict[str, str] = {}
@@ -110,7 +112,9 @@ def read_waivers(entries: list[str] | None) -> dict[str, str]:
         if not reason.strip():
             raise Stop(Exit.usage, f"--waive {entry!r}: write it as ID=REASON, with a reason")
         if finding_id not in REGISTRY:
-            raise Stop(Exit.usage, f"--waive {finding_id!r}: no such finding; docs/findings.md lists them")
+            near = get_close_matches(finding_id, REGISTRY, 1)
+            hint = f"did you mean {near[0]}?" if near else "a report has the id beside each finding"
+            raise Stop(Exit.usage, f"--waive {finding_id!r}: no such finding; {hint}")
         waivers[finding_id] = reason.strip()
     return waivers
 
