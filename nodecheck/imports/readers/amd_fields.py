@@ -24,7 +24,7 @@ MAX_CARDS = 256
 MAX_TEXT = 4_000_000
 """Characters of one output that are read; the answers of 64 partitions have under two million."""
 
-CUT = Absent(why=Why.failed, detail="the output is cut short")
+_CUT = Absent(why=Why.failed, detail="the output is cut short")
 _MAKERS = re.compile(r"\b(?:AMD|Instinct|Radeon)\b", re.IGNORECASE)
 _ONE_ALONE = re.compile(r"\s(?:-[gd]|--gpu|--device)[ =]")
 
@@ -100,7 +100,7 @@ def counted(found: Sequence[Card], section: Section, *, whole: bool) -> Maybe[in
     if _ONE_ALONE.search(section.heading):
         return NOT_ASKED
     numbers = [card.index for card in found]
-    return len(found) if whole and section.whole and numbers == list(range(len(found))) else CUT
+    return len(found) if whole and section.whole and numbers == list(range(len(found))) else _CUT
 
 
 def lines(section: Section) -> list[str]:

@@ -39,12 +39,8 @@ def _piece(
 
 
 def _values(said: Mapping[str, Any]) -> dict[str, Any]:
-    return values(said) | _numa(said)
-
-
-def _numa(said: Mapping[str, Any]) -> dict[str, Any]:
     node = str(said.get("(topology) numa node", ""))
-    return {"numa_node": int(node)} if re.fullmatch(r"\d{1,4}", node) else {}
+    return values(said) | ({"numa_node": int(node)} if re.fullmatch(r"\d{1,4}", node) else {})
 
 
 # What joins two cards
