@@ -16,6 +16,7 @@ from nodecheck.profile import NO_PROFILE, Profile
 from nodecheck.rental import active
 from nodecheck.rental.drift import REGISTRY, Drift, findings
 from nodecheck.rental.drift.baseline import NO_BASELINE
+from nodecheck.rental.episodes import changes
 from nodecheck.rental.readings import readings
 from nodecheck.rental.result import Baseline, Change, CheckResult
 from nodecheck.rental.state import Acceptance, Look, State, StateError, Terms
@@ -104,19 +105,7 @@ def _baseline(accepted: Acceptance) -> Baseline:
 
 def all_new(found: Collection[Finding], at: datetime) -> tuple[Change, ...]:
     """The changes of a first check: everything that is not right."""
-    return tuple(
-        Change(what="new", finding=finding, first_seen=at, last_seen=at)
-        for finding in found
-        if _counts(finding)
-    )
-
-
-def _counts(finding: Finding) -> bool:
-    if finding.waived is not None:
-        return False
-    return finding.status in (Status.warn, Status.fail) or (
-        finding.status is Status.unknown and finding.required
-    )
+    return changes({}, found, at)
 
 
 def _summary(found: Collection[Finding], accepted: Acceptance | None) -> str:

@@ -8,13 +8,12 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,6 +21,7 @@ from nodecheck.facts import Absent, Fact, Node, or_none
 from nodecheck.facts.measurements import Figure
 from nodecheck.judge import Finding, Status, Subject, Verdict
 from nodecheck.probes.mounts import kind_of, mounts
+from nodecheck.rental.episodes import Gravity, Ongoing, Step, changes, steps
 from nodecheck.rental.place import StateError as StateError
 from nodecheck.rental.place import make_folder, state_file
 from nodecheck.rental.result import Change, CheckResult, Reading
@@ -219,12 +219,7 @@ class State:
 
     def changes(self, findings: Collection[Finding], at: datetime) -> tuple[Change, ...]:
         """How these findings differ from the last check's. Writes nothing. Raises `StateError`."""
-        steps = _steps(self._run(self._ongoing), findings, at)
-        return tuple(
-            Change(what=step.what, finding=step.finding, first_seen=step.first_seen, last_seen=step.last_seen)
-            for step in steps
-            if step.what is not None
-        )
+        return changes(self._run(self._ongoing), findings, at)
 
     def record(self, result: CheckResult, node: Node) -> None:
         """Remember a check, whole or not at all, and once an hour prune what is old. Raises `StateError`."""
@@ -234,7 +229,7 @@ class State:
         figures = _figure_columns(node, result.figures)
 
         def write(db: sqlite3.Connection) -> None:
-            for step in _steps(self._ongoing(db), result.findings, result.taken_at):
+            for step in steps(self._ongoing(db), result.findings, result.taken_at):
                 _take(db, step)
             _put(db, "look", look)
             (before,) = db.execute("SELECT MAX(at) FROM checks").fetchone()
@@ -427,16 +422,16 @@ class State:
         except (TypeError, zlib.error):
             return b""
 
-    def _ongoing(self, db: sqlite3.Connection) -> dict[tuple[str, str], _Ongoing]:
+    def _ongoing(self, db: sqlite3.Connection) -> dict[tuple[str, str], Ongoing]:
         rows = db.execute(
             "SELECT id, subject, gravity, first_seen, last_seen, finding FROM episodes WHERE over = 0 ORDER BY number"
         )
         found = {}
         for finding_id, subject, gravity, first_seen, last_seen, finding in rows.fetchall():
             with self._passing_over():
-                found[finding_id, subject] = _Ongoing(
+                found[finding_id, subject] = Ongoing(
                     Finding.model_validate_json(finding),
-                    _Gravity(gravity),
+                    Gravity(gravity),
                     _time(first_seen),
                     _time(last_seen),
                 )
@@ -447,85 +442,6 @@ def figure_name(figure: Figure) -> str:
     """One name for a measure under its conditions, the same in every run."""
     at = conditions(figure.at)
     return f"{figure.measure}, {at}" if at else figure.measure
-
-
-class _Gravity(IntEnum):
-    """What a finding asks for, in rising order; from `warns` on it is not right."""
-
-    right = 0
-    unseen = 1
-    """Not seen, and not required: what was wrong before still may be."""
-    warns = 2
-    unknown = 3
-    fails = 4
-
-
-def _gravity(finding: Finding) -> _Gravity:
-    if finding.status is Status.skipped or (finding.status is Status.unknown and not finding.required):
-        return _Gravity.unseen
-    if finding.status is Status.passed or finding.waived is not None:
-        return _Gravity.right
-    return {
-        Status.warn: _Gravity.warns,
-        Status.unknown: _Gravity.unknown,
-        Status.fail: _Gravity.fails,
-    }[finding.status]
-
-
-@dataclass(frozen=True)
-class _Ongoing:
-    """An episode that is not over."""
-
-    finding: Finding
-    gravity: _Gravity
-    first_seen: datetime
-    last_seen: datetime
-
-
-@dataclass(frozen=True)
-class _Step:
-    """How a check carries an episode on, begins one or ends it."""
-
-    what: Literal["new", "worse", "better", "gone"] | None
-    finding: Finding
-    gravity: _Gravity
-    first_seen: datetime
-    last_seen: datetime
-
-
-def _steps(
-    ongoing: Mapping[tuple[str, str], _Ongoing], findings: Iterable[Finding], at: datetime
-) -> Iterator[_Step]:
-    """What a check makes of the episodes.
-
-    A failure that cannot be seen any more is neither gone nor better: the episode goes on as grave as it was. Nor is
-    it gone where the check says of the whole node that it could not look.
-    """
-    now: dict[tuple[str, str], tuple[_Gravity, Finding]] = {}
-    blind: set[str] = set()
-    for finding in findings:
-        key, gravity = (finding.id, finding.subject.key), _gravity(finding)
-        if key not in now or gravity > now[key][0]:
-            now[key] = gravity, finding
-        if finding.subject.kind == "node" and finding.status in (Status.unknown, Status.skipped):
-            blind.add(finding.id)
-    for key, (gravity, finding) in now.items():
-        before = ongoing.get(key)
-        if gravity < _Gravity.warns:
-            continue
-        if before is None:
-            yield _Step("new", finding, gravity, at, at)
-            continue
-        if gravity is _Gravity.unknown:
-            gravity = max(gravity, before.gravity)
-        what: Literal["worse", "better"] | None = None
-        if gravity != before.gravity:
-            what = "worse" if gravity > before.gravity else "better"
-        yield _Step(what, finding, gravity, before.first_seen, max(at, before.last_seen))
-    for key, before in ongoing.items():
-        seen = now[key][0] if key in now else _Gravity.unseen if key[0] in blind else _Gravity.right
-        if seen is _Gravity.right:
-            yield _Step("gone", before.finding, before.gravity, before.first_seen, before.last_seen)
 
 
 class _Column(Fact):
@@ -597,7 +513,7 @@ def _put(db: sqlite3.Connection, name: str, document: bytes) -> None:
     db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, zlib.compress(document)))
 
 
-def _take(db: sqlite3.Connection, step: _Step) -> None:
+def _take(db: sqlite3.Connection, step: Step) -> None:
     key = (step.finding.id, step.finding.subject.key)
     if step.what == "gone":
         db.execute("UPDATE episodes SET over = 1 WHERE over = 0 AND id = ? AND subject = ?", key)

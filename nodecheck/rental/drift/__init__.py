@@ -12,7 +12,7 @@ from nodecheck.judge.rule import Outcome
 
 # Each of them registers its rules.
 from nodecheck.rental.drift import baseline, cards, counters, host, links, log, stack  # noqa: F401
-from nodecheck.rental.drift.rule import REGISTRY, Drift, DriftRule
+from nodecheck.rental.drift.rule import GRAVITY, REGISTRY, Drift, DriftRule
 from nodecheck.report.document import Report
 
 __all__ = ["PASSIVE", "REGISTRY", "Drift", "DriftRule", "findings"]
@@ -62,8 +62,6 @@ TWINS: dict[str, tuple[str, ...]] = {
 
 SO_AT_ACCEPTANCE = "it was so when the node was accepted"
 ONLY_SUGGESTED = "the profile is only suggested"
-
-_GRAVITY = (Status.skipped, Status.passed, Status.unknown, Status.warn, Status.fail)
 
 
 def findings(drift: Drift, accepted: Report | None) -> tuple[Finding, ...]:
@@ -124,7 +122,7 @@ def _wrong(finding: Finding) -> bool:
 
 
 def _gravity(finding: Finding) -> int:
-    return _GRAVITY.index(finding.status)
+    return GRAVITY.index(finding.status)
 
 
 def _alike(old: Finding, new: Finding) -> bool:

@@ -16,7 +16,7 @@ from nodecheck.judge import Cause, Owner, Status
 from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
 from nodecheck.judge.rules.condition import REPLAYS_PER_MINUTE
-from nodecheck.rental.drift.rule import NOTHING_BEFORE, Drift, drift_rule, no_cards, pairs
+from nodecheck.rental.drift.rule import GRAVITY, NOTHING_BEFORE, Drift, drift_rule, no_cards, pairs
 from nodecheck.report.text import plural
 
 CORRECTED_PER_HOUR = 10_000
@@ -117,7 +117,7 @@ def _counter_rule(
                     for pair in (Pair(old, new, then, drift.now) for old, new in pairs(then, drift.now))
                     if pair.card is card
                 ]
-                worst = max(said, key=lambda outcome: _GRAVITY.index(outcome.status), default=None)
+                worst = max(said, key=lambda outcome: GRAVITY.index(outcome.status), default=None)
                 if worst is None or worst.status is Status.skipped:
                     continue
                 if worst.status is Status.passed:
@@ -135,9 +135,6 @@ def _counter_rule(
         return say
 
     return register
-
-
-_GRAVITY = (Status.skipped, Status.passed, Status.unknown, Status.warn, Status.fail)
 
 
 _UNCOUNTED = (Why.not_supported, Why.not_asked)

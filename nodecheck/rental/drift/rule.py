@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodecheck.facts import Absent, Card, Maybe, Node, known
-from nodecheck.judge import Cause, Described, Owner, Subject
+from nodecheck.judge import Cause, Described, Owner, Status, Subject
 from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import (
     Observation,
@@ -23,6 +23,9 @@ from nodecheck.profile import Profile
 from nodecheck.report.text import plural, shown
 
 NOTHING_BEFORE = "There is neither an accepted report nor a look before this one."
+
+GRAVITY = (Status.skipped, Status.passed, Status.unknown, Status.warn, Status.fail)
+"""In rising order."""
 
 
 @dataclass(frozen=True)
