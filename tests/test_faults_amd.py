@@ -37,6 +37,7 @@ from tests.fakes.amd.faults import (
     not_started,
     nothing,
     of_node,
+    partitioned,
     shut,
     way,
     wrong_sum,
@@ -86,6 +87,7 @@ class Fault:
 
 
 KFD_AND_NODES = ("/dev/kfd", *(f"/dev/dri/renderD{128 + i}" for i in range(4)))
+NOT_SHOWN = {"type": "LookupError", "message": "HIP shows 0 devices at 0021:00:00.0, of 3", "code": None}
 NO_CODE = "HIP error: invalid device function"
 BROKEN_IMPORT = {
     "type": "ImportError",
@@ -153,6 +155,8 @@ IDENTITY = [
           to=card(1, cap_watts=550)),
     Fault("NPS4 left on", "cards.partition.memory", FAIL, MISCONFIGURED, PROVIDER, REJECTED, 0,
           to=every_card(memory="NPS4")),
+    Fault("CPX left on", "cards.partition.compute", FAIL, MISCONFIGURED, PROVIDER, REJECTED, 0,
+          to=partitioned("CPX"), profile="mi300xx2"),
     Fault("highest clock far below the product's", "cards.clocks.max", FAIL, NOT_AS_RENTED, PROVIDER, REJECTED, 1,
           plant=attribute(1, "pp_dpm_sclk", "0: 132Mhz *\n1: 1400Mhz\n")),
     Fault("clocks set by hand", "cards.clocks.performance_level", WARN, MISCONFIGURED, PROVIDER, WARNED, 2,
@@ -256,6 +260,9 @@ STACK = [
     Fault("a card that computes wrongly", "stack.context", FAIL, FAULTY, PROVIDER, REJECTED, 3, plant=wrong_sum(3)),
     Fault("a card that crashes programs", "stack.context", FAIL, FAULTY, PROVIDER, REJECTED, 0,
           plant=ended(0, "kernel", returncode=-6)),
+    Fault("a card without a unique id, which HIP does not show", "stack.context", UNKNOWN, NOT_VISIBLE, None,
+          INCOMPLETE, 1, to=every_card(unique_id=0), kind="guest",
+          plant=ended(1, "context", errors={"context": NOT_SHOWN})),
     Fault("a card that hangs programs", "stack.context", FAIL, FAULTY, PROVIDER, REJECTED, 2,
           plant=ended(2, "kernel", returncode=None, cut_off="no end after 120 s")),
 ]  # fmt: skip

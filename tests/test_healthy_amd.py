@@ -135,6 +135,7 @@ TRAPS = [
     Trap("settings that cost nothing", "mi300xx4",
          plant=environment(NCCL_DEBUG="VERSION", HIP_FORCE_DEV_KERNARG="1", NCCL_MIN_NCHANNELS="32")),
     Trap("at the power limit", "mi300xx2", to=card(0, limits={"ppt": 100})),
+    Trap("virtual functions without a unique id", "mi300xx2", to=every_card(unique_id=0), kind="guest"),
     Trap("some corrected errors", "mi300xx2",
          to=changed(errors(0, "UMC", corrected=12), errors(1, "XGMI_WAFL", corrected=3))),
     Trap("some replays and recoveries", "mi300xx2", to=card(1, replays=40, recoveries=20, naks=3)),

@@ -12,6 +12,7 @@ from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
 from nodecheck.facts.stack import ContextTest, CudaError, Extension, Library, Torch, TorchDevice
 from nodecheck.probes import cuda_errors, hip_errors
 from nodecheck.sources.channel import Json
+from nodecheck.sources.visible import by_address
 
 T = TypeVar("T")
 
@@ -206,8 +207,10 @@ def _not_by_the_driver(card: str, said: Said) -> Absent | None:
     device = said.get("device", dict)
     if isinstance(device, Absent):
         return device
-    if device.get("uuid", "") not in (None, card):  # None: the card tells HIP none, which found it all the same
-        named = str(device.get("uuid"))[:80]
+    # A card of AMD's may tell HIP no UUID; where it is meant by that, HIP found it by that all the same.
+    named, wanted = ("pci_address", (card,)) if by_address(card) else ("uuid", (None, card))
+    if device.get(named, "") not in wanted:
+        named = str(device.get(named))[:80]
         return Absent(why=Why.failed, detail=f"the driver handed out another card, {named}")
     return None
 

@@ -19,7 +19,7 @@ from nodecheck.sources.deadline import beside
 from nodecheck.sources.files import Files
 from nodecheck.sources.nvml import Survey
 from nodecheck.sources.process import Process
-from nodecheck.sources.visible import of_amd
+from nodecheck.sources.visible import by_address, of_amd
 
 INTERCEPTORS = re.compile(r"/lib(vgpu|cuda-control|vcuda|nvshare|gemhook)\b")
 """Libraries that stand between programs and CUDA to share a card out: HAMi, vCUDA, nvshare, KubeShare."""
@@ -189,6 +189,8 @@ def _start_contexts(
 
     def obstacle(card: Card) -> Absent | None:
         if isinstance(card.uuid, Absent):
+            if card.vendor == "amd" and card.usable is True and by_address(card.key):
+                return None
             return Absent(why=Why.not_asked, detail=f"its UUID is not known ({card.uuid})")
         reasons = (_hidden(card.uuid, len(cards), variable, visible) for variable in hiding[card.uuid])
         hidden = next((reason for reason in reasons if reason), None)

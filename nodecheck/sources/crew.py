@@ -29,7 +29,7 @@ from pathlib import Path
 from nodecheck.facts import Absent, Why
 from nodecheck.sources.channel import Answer, Json
 from nodecheck.sources.companion import LOG_BYTES, Companion
-from nodecheck.sources.visible import of_amd, showing
+from nodecheck.sources.visible import by_address, of_amd, showing
 
 PROGRAM = Path(__file__).parents[1] / "measure" / "workers" / "worker.py"
 
@@ -283,7 +283,7 @@ class Crew:
             others = {
                 _device(other): other
                 for other in asked
-                if _device(other) != _device(card) and of_amd(_device(other)) is of_amd(_device(card))
+                if _device(other) != _device(card) and _alike(_device(other), _device(card))
             }
             cards = [card, *others.values()]
             cpus = own.get("cpus")
@@ -467,8 +467,13 @@ def _on_cpu(card: str) -> bool:
 
 
 def _named(card: str) -> bool:
-    """Whether it is a card by its UUID, by which a program can be shown it."""
-    return card.startswith(("GPU-", "MIG-"))
+    """Whether it is a card by its UUID, by which a program can be shown it, or by its address, where it finds it."""
+    return card.startswith(("GPU-", "MIG-")) or by_address(_device(card))
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether a program can be shown both cards."""
+    return (of_amd(one), by_address(one)) == (of_amd(other), by_address(other))
 
 
 def _error(kind: str, message: str) -> dict[str, dict[str, Json]]:

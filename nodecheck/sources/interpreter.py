@@ -17,7 +17,7 @@ from nodecheck.facts import Absent, Maybe, Why
 from nodecheck.sources import child
 from nodecheck.sources.channel import Answer, Channel, Json, Live
 from nodecheck.sources.deadline import beside, within
-from nodecheck.sources.visible import of_amd, showing
+from nodecheck.sources.visible import by_address, of_amd, showing
 
 WORKER = Path(__file__).parents[1] / "measure" / "workers" / "stack.py"
 EXTENSIONS = WORKER.with_name("extensions.py")
@@ -116,6 +116,8 @@ class _Renter:
             return Absent(why=Why.failed, detail=f"no such question: {question[:80]}")
         if card == "cpu":
             return self._ask(chosen["path"], "cpu")
+        if by_address(card):
+            return self._ask(chosen["path"], "hip", card=card)
         return self._ask(chosen["path"], "hip" if of_amd(card) else "context", showing([card]))
 
     def _choose_once(self) -> Maybe[dict[str, Json]]:
@@ -206,12 +208,13 @@ class _Renter:
         variables: Mapping[str, str] | None = None,
         deadline_seconds: float | None = None,
         program: Path = WORKER,
+        card: str = "",
     ) -> Maybe[dict[str, Json]]:
         seconds = deadline_seconds or self._deadline_seconds
         dump_after = seconds - min(3.0, seconds / 5)  # in time to be read before the end
         # The environment is part of what is under test: nothing of it is left out.
         said = child.collect(
-            [path, str(program), *([mode] if mode else []), f"{dump_after:g}"],
+            [path, str(program), *filter(None, (mode, card)), f"{dump_after:g}"],
             deadline_seconds=seconds,
             env={**self._environment, **(variables or {})},
             limit_bytes=LOG_BYTES,

@@ -66,7 +66,9 @@ class FakeNode:
         if self.crew is not None:
             said = self.interpreter.items()
             self.crew.contexts = {
-                question[8:]: answer for question, answer in said if question.startswith("context GPU")
+                question[8:]: answer
+                for question, answer in said
+                if question.startswith("context ") and question != "context cpu"
             }
         fake.write(self.nvml, description)
         return {

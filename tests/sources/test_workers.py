@@ -192,10 +192,10 @@ def test_cards_see_themselves_first_and_are_sampled(
         assert values == [1980, 650.5, None, 4, 5, None]
 
 
-def test_a_card_without_a_uuid_is_not_loaded(team: Team) -> None:
-    said = team.start(["0000:1b:00.0", "cpu0"])
+def test_a_card_without_a_uuid_or_an_address_is_not_loaded(team: Team) -> None:
+    said = team.start(["card 1", "cpu0"])
     assert said["answers"].keys() == {"cpu0"}
-    assert said["errors"]["0000:1b:00.0"]["type"] == "not_started"
+    assert said["errors"]["card 1"]["type"] == "not_started"
 
 
 # Starting.
@@ -305,6 +305,25 @@ def test_each_worker_has_its_own_card_of_amd_s(
     seen = rocm.run("echo", AMD_CARDS)["answers"]
     assert seen[AMD_CARDS[1]]["cards"] == AMD_CARDS[::-1]
     assert not rocm.crew._samplers
+
+
+def test_each_worker_finds_its_own_card_of_amd_s_by_its_address(
+    rocm: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_HIP_MUTE", "1")
+    cards = ["0041:00:00.0", "0021:00:00.0"]
+    said = rocm.start([*cards, "0051:00:00.0"])
+    assert said["errors"]["0051:00:00.0"]["message"].endswith("HIP shows 0 devices at 0051:00:00.0, of 4")
+    renter = Interpreter(interpreter.live(sys.executable, environment=dict(os.environ)))
+    for card in cards:
+        device = {"uuid": None, "pci_address": card}
+        assert said["answers"][card]["context"]["items"]["device"] == device
+        alone = renter.context(card)
+        assert not isinstance(alone, Absent)
+        assert alone["items"]["device"] == device
+    # By their numbers, which are HIP's, each can name the others.
+    seen = rocm.run("echo", cards)["answers"]
+    assert seen[cards[0]]["cards"] == [f"00{number}1:00:00.0" for number in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize(

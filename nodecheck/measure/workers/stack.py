@@ -3,11 +3,11 @@
 Stand-alone: Python >= 3.8, the standard library and torch (>= 2.0) alone. A worker that measures tries its card with
 the functions below as it starts (`worker.py`); by itself this is started by its path as
 
-    python stack.py find|describe|context|hip|cpu DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
+    python stack.py find|describe|context|hip|cpu [CARD] DUMP_AFTER_SECONDS ANSWERS_DESCRIPTOR
 
 `find` looks whether there is a torch, without importing it. `describe` says what the driver and torch say of
 themselves. `context` makes a context and runs one tiny kernel on the only card of NVIDIA's that the environment
-leaves, `hip` on that of AMD's; `cpu` runs the same kernel on the CPU.
+leaves, `hip` on that of AMD's, or on the one at the PCI address CARD; `cpu` runs the same kernel on the CPU.
 
 Answers go to the descriptor, a JSON object a line:
 
@@ -214,9 +214,23 @@ class Hip(Api):
         self.require(self.library.hipDeviceGetPCIBusId(address, 64, index))
         return {"uuid": hip_uuid(uuid.raw), "pci_address": address.value.decode("ascii", "replace").lower()}
 
-    def use_first(self) -> Dict[str, Any]:
-        """Have a context on the first device, as torch will."""
-        code = self.library.hipSetDevice(0)
+    def index(self, address: Optional[str]) -> int:
+        """Which device in HIP's order is at the PCI address; the first where none is given.
+
+        Raises LookupError where HIP shows none there, or several, as of partitions whose addresses it cuts short.
+        """
+        if address is None:
+            return 0
+        addresses = [device["pci_address"] for device in self.devices()]
+        if addresses.count(address) != 1:
+            raise LookupError(
+                "HIP shows %d devices at %s, of %d" % (addresses.count(address), address, len(addresses))
+            )
+        return addresses.index(address)
+
+    def use(self, index: int) -> Dict[str, Any]:
+        """Have a context on the device, as torch will."""
+        code = self.library.hipSetDevice(index)
         return self.result(code or self.library.hipDeviceSynchronize())
 
 
@@ -465,18 +479,22 @@ def context(answers: Answers) -> None:
         kernel(answers, "cuda:0")
 
 
-def hip(answers: Answers) -> None:
-    kernel(answers, "cuda:0", make_hip_context)
+def hip(answers: Answers, address: Optional[str] = None) -> None:
+    answers.step("import")
+    torch, _ = import_torch(answers)
+    index = None if torch is None else make_hip_context(answers, address)
+    if index is not None:
+        add_up(answers, torch, "cuda:%d" % index)
 
 
 def cpu(answers: Answers) -> None:
     kernel(answers, "cpu")
 
 
-def kernel(answers: Answers, device: str, prepare: Callable[[Answers], bool] = lambda _: True) -> None:
+def kernel(answers: Answers, device: str) -> None:
     answers.step("import")
     torch, _ = import_torch(answers)
-    if torch is not None and prepare(answers):
+    if torch is not None:
         add_up(answers, torch, device)
 
 
@@ -493,7 +511,7 @@ def add_up(answers: Answers, torch: Any, device: Any) -> None:
         return
     answers.value("sum", {"got": total, "expected": ELEMENTS * (ELEMENTS - 1) // 2})
     if str(device) != "cpu":
-        answers.ask("free_bytes", lambda: int(torch.cuda.mem_get_info(0)[0]))
+        answers.ask("free_bytes", lambda: int(torch.cuda.mem_get_info(device)[0]))
     answers.step("done")
 
 
@@ -519,31 +537,39 @@ def make_context(answers: Answers) -> bool:
     return bool(result and result["code"] == 0)
 
 
-def make_hip_context(answers: Answers) -> bool:
-    """The same through HIP's runtime, once torch has loaded it; False where that refused, or is not there."""
+def make_hip_context(answers: Answers, address: Optional[str] = None) -> Optional[int]:
+    """The same through HIP's runtime, once torch has loaded it, on the device at the PCI address, else on the first.
+
+    Its index; None where HIP refused, or is not there.
+    """
     answers.step("init")
     try:
         hip = Hip()
     except OSError as error:
         answers.error("init", described(error))
-        return False
+        return None
     result = answers.ask("init", hip.init)
     if not result or result["code"] != 0:
-        return False
+        return None
     answers.step("context")
-    answers.ask("device", lambda: hip.device(0))
+    try:
+        index = hip.index(address)
+    except (DriverError, LookupError) as error:
+        answers.error("context", described(error))
+        return None
+    answers.ask("device", lambda: hip.device(index))
     began = time.perf_counter()
-    result = answers.ask("context", hip.use_first)
+    result = answers.ask("context", lambda: hip.use(index))
     answers.value("context_seconds", time.perf_counter() - began)
-    return bool(result and result["code"] == 0)
+    return index if result and result["code"] == 0 else None
 
 
 def main() -> None:
-    mode, dump_after, descriptor = sys.argv[1:4]
+    mode, *card, dump_after, descriptor = sys.argv[1:]
     faulthandler.enable(file=2)
     faulthandler.dump_traceback_later(float(dump_after), file=2)
     answers = Answers(Pipe(int(descriptor)).say)
-    {"find": find, "describe": describe, "context": context, "hip": hip, "cpu": cpu}[mode](answers)
+    {"find": find, "describe": describe, "context": context, "hip": hip, "cpu": cpu}[mode](answers, *card)
     sys.stdout.flush()
     sys.stderr.flush()
     # Not through Python's own end: a card that hangs would hang it too, and what was to be said is said.

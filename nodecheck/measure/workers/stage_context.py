@@ -49,12 +49,12 @@ def memory(worker: Any) -> Dict[str, Any]:
     """Bytes by who says so; a source that cannot be asked is missing. `explained` is one sentence."""
     torch = worker.torch
     torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(0)
+    free, total = torch.cuda.mem_get_info(worker.device)
     said = {
         "torch_free": int(free),
         "torch_total": int(total),
-        "torch_properties_total": int(torch.cuda.get_device_properties(0).total_memory),
-        "torch_reserved": int(torch.cuda.memory_reserved(0)),
+        "torch_properties_total": int(torch.cuda.get_device_properties(worker.device).total_memory),
+        "torch_reserved": int(torch.cuda.memory_reserved(worker.device)),
     }  # type: Dict[str, Any]
     if worker.backend == "cuda":
         for ask in (by_driver, by_nvml):

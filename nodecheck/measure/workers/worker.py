@@ -201,23 +201,26 @@ class Worker:
         on_amd = of_amd(self.card)
         stack = self.beside("stack")
         answers = stack.Answers(self._take)
-        create_seconds = 0.0
+        create_seconds, index = 0.0, 0
         if not on_cpu and not on_amd:
-            create_seconds = self._make_context(lambda: stack.make_context(answers))
+            create_seconds, _ = self._make_context(lambda: 0 if stack.make_context(answers) else None)
         started.update(self.load())
         if on_amd:  # HIP's runtime comes with torch
-            create_seconds = self._make_context(lambda: stack.make_hip_context(answers))
+            address = self.card.partition("#")[0] if by_address(self.card) else None
+            create_seconds, index = self._make_context(lambda: stack.make_hip_context(answers, address))
+            if address is not None:
+                self.cards = [device["pci_address"] for device in stack.Hip().devices()]
         torch = self.torch
         self.backend = "cpu" if on_cpu else ("hip" if getattr(torch.version, "hip", None) else "cuda")
-        self.device = torch.device("cpu") if on_cpu else torch.device("cuda", 0)
+        self.device = torch.device("cpu") if on_cpu else torch.device("cuda", index)
         if not on_cpu:
             self.step("context")
             began = time.perf_counter()
-            torch.cuda.set_device(0)
+            torch.cuda.set_device(index)
             torch.cuda.synchronize()
             started["create_seconds"] = create_seconds + time.perf_counter() - began
-            started["uuid"] = stack.torch_uuid(torch, torch.cuda.get_device_properties(0))
-            started["name"] = torch.cuda.get_device_name(0)
+            started["uuid"] = stack.torch_uuid(torch, torch.cuda.get_device_properties(index))
+            started["name"] = torch.cuda.get_device_name(index)
         stack.add_up(answers, torch, self.device)
         if "sum" in self._tried["errors"]:
             raise RuntimeError(self._refusal())
@@ -226,17 +229,19 @@ class Worker:
         self.started = started
         return started
 
-    def _make_context(self, make: Callable[[], bool]) -> float:
-        """Seconds that it took. Raises RuntimeError where the card refuses, and where it is another one."""
+    def _make_context(self, make: Callable[[], Optional[int]]) -> Tuple[float, int]:
+        """Seconds that it took, and what `make` returned. Raises RuntimeError where the card refuses, and where it is
+        another one."""
         began = time.perf_counter()
-        if not make():
+        made = make()
+        if made is None:
             raise RuntimeError(self._refusal())
         handed = self._tried["items"].get("device")
         # A card that tells HIP no UUID was found by it all the same, or there would be none.
         uuids = (None, self.card.partition("#")[0])
         if handed and self.card.startswith("GPU-") and handed["uuid"] not in uuids:
             raise RuntimeError("the driver handed out another card, %s" % handed["uuid"])
-        return time.perf_counter() - began
+        return time.perf_counter() - began, made
 
     def _take(self, line: Dict[str, Any]) -> None:
         """A line of `stack.Answers`."""
@@ -274,8 +279,13 @@ class Worker:
 
 
 def of_amd(card: str) -> bool:
-    """Whether the key is the UUID of a card of AMD's: `GPU-` and sixteen digits, where NVIDIA's have five groups."""
-    return re.match(r"GPU-[0-9a-f]{16}(#|$)", card) is not None
+    """Whether the key is the UUID of a card of AMD's: `GPU-` and sixteen digits, where NVIDIA's have five groups; or
+    a PCI address, as those have it that have no UUID of their own."""
+    return by_address(card) or re.match(r"GPU-[0-9a-f]{16}(#|$)", card) is not None
+
+
+def by_address(card: str) -> bool:
+    return re.match(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](#|$)", card) is not None
 
 
 def bind(cpus: Optional[str]) -> str:

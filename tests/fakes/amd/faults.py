@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nodecheck.facts import Absent, Why
-from tests.fakes.amd import AmdNode, Way, amd_smi, tree
+from tests.fakes.amd import PRODUCTS, AmdNode, Way, amd_smi, describe, tree
 from tests.fakes.faults import Plant
 from tests.fakes.node import FakeNode, said
 from tests.fakes.tree import KERNEL
@@ -57,6 +57,17 @@ def fewer(count: int) -> Change:
     def change(node: AmdNode) -> None:
         del node.cards[count:]
         node.ways = {ends: way for ends, way in node.ways.items() if max(ends) < count}
+
+    return change
+
+
+def partitioned(mode: str) -> Change:
+    """Every package is cut up as somebody left it: `CPX` makes eight devices of an MI300X."""
+
+    def change(node: AmdNode) -> None:
+        product = next(name for name, one in PRODUCTS.items() if one is node.product)
+        cut = describe(product, len(node.cards), kind=node.kind, compute=mode)
+        node.cards, node.ways = cut.cards, cut.ways
 
     return change
 
@@ -238,5 +249,6 @@ def wrong_sum(number: int) -> Plant:
 
 
 def _contexts(made: FakeNode, numbers: tuple[int, ...]) -> list[tuple[str, Any]]:
-    found = [item for item in made.interpreter.items() if item[0].startswith("context GPU")]
+    said = made.interpreter.items()
+    found = [item for item in said if item[0].startswith("context ") and item[0] != "context cpu"]
     return [found[number] for number in numbers] if numbers else found

@@ -41,8 +41,13 @@ def stand(node: AmdNode, generation: str = "7.2") -> nodes.FakeNode:
 
 
 def key(card: AmdCard) -> str:
-    """`Card.key`: partitions of a package share its unique id, and go by their addresses."""
-    return card.address if card.compute != "SPX" else f"GPU-{card.unique_id:016x}"
+    """`Card.key`: partitions of a package share its unique id, and go by their addresses; so does who has none."""
+    return card.address if card.compute != "SPX" else uuid(card) or card.address
+
+
+def uuid(card: AmdCard) -> str | None:
+    """As HIP tells it."""
+    return f"GPU-{card.unique_id:016x}" if card.unique_id else None
 
 
 def _with_torch(made: nodes.FakeNode, node: AmdNode) -> None:
@@ -85,7 +90,7 @@ def _device(index: int, card: AmdCard) -> dict[str, Any]:
     return {
         "index": index,
         "name": card.name,
-        "uuid": f"GPU-{card.unique_id:016x}",
+        "uuid": uuid(card),
         "pci_address": card.address,
         "capability": card.gfx,
         "total_bytes": card.memory_bytes,
@@ -96,7 +101,7 @@ def _device(index: int, card: AmdCard) -> dict[str, Any]:
 def _context(card: AmdCard) -> dict[str, Any]:
     return {
         "init": SUCCESS,
-        "device": {"uuid": key(card), "pci_address": card.address},
+        "device": {"uuid": uuid(card), "pci_address": card.address},
         "context": SUCCESS,
         "context_seconds": 0.42,
         "sum": {"got": nodes.ELEMENTS_SUM, "expected": nodes.ELEMENTS_SUM},

@@ -40,10 +40,11 @@ def work(
     python: str = sys.executable,
     environment: Mapping[str, str] | None = None,
     seconds: float = 30.0,
+    card: tuple[str, ...] = (),
 ) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
     """The worker's last step, its items, its errors, and all that it printed."""
     said = child.collect(
-        [python, str(WORKER), mode, f"{0.7 * seconds:g}"],
+        [python, str(WORKER), mode, *card, f"{0.7 * seconds:g}"],
         deadline_seconds=seconds,
         env=environment,
         answers=True,
@@ -298,8 +299,8 @@ def test_a_crash_is_named_by_its_step(variables: dict[str, str], step: str) -> N
 # A build for ROCm, over a libamdhip64 of our own
 
 
-def rocm(mode: str, **variables: str) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
-    return work(mode, environment=fake.rocm_environment(**variables))
+def rocm(mode: str, *card: str, **variables: str) -> tuple[str, dict[str, Any], dict[str, Any], Transcript]:
+    return work(mode, card=card, environment=fake.rocm_environment(**variables))
 
 
 def test_a_rocm_build_describes_its_cards() -> None:
@@ -357,6 +358,34 @@ def test_a_cuda_build_is_none_for_amd_s_cards() -> None:
     assert step == "init"
     assert "no build for ROCm" in errors["init"]["message"]
     assert "sum" not in items
+
+
+@pytest.mark.parametrize("variables", [{}, {"HIP_VISIBLE_DEVICES": "3,2"}], ids=str)
+def test_a_card_without_a_uuid_is_found_by_its_address(variables: dict[str, str]) -> None:
+    """Whatever HIP's order is."""
+    step, items, errors, said = rocm(
+        "hip", "0031:00:00.0", FAKE_HIP_CARDS="4", FAKE_HIP_MUTE="1", **variables
+    )
+    assert (step, errors, said.returncode) == ("done", {}, 0)
+    assert items["device"] == {"uuid": None, "pci_address": "0031:00:00.0"}
+    assert items["sum"]["got"] == 549755289600
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "told"),
+    [
+        ("0031:00:00.1", {}, "HIP shows 0 devices at 0031:00:00.1, of 4"),
+        ("0031:00:00.0", {"HIP_VISIBLE_DEVICES": "0"}, "HIP shows 0 devices at 0031:00:00.0, of 1"),
+        ("0031:00:00.0", {"HIP_VISIBLE_DEVICES": "2,2"}, "HIP shows 2 devices at 0031:00:00.0, of 2"),
+    ],
+)
+def test_a_card_that_hip_does_not_show_is_not_tried(
+    address: str, variables: dict[str, str], told: str
+) -> None:
+    """Nor is another in its place."""
+    step, items, errors, _ = rocm("hip", address, FAKE_HIP_CARDS="4", FAKE_HIP_MUTE="1", **variables)
+    assert (step, errors["context"]["message"]) == ("context", told)
+    assert not items.keys() & {"device", "sum"}
 
 
 def test_a_card_without_a_uuid_is_none_the_worse() -> None:
