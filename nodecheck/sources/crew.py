@@ -175,21 +175,16 @@ class _Hand:
 
 
 class _Sampler:
-    """What NVML says of a card, from the stage's beginning on."""
+    """What NVML, or sysfs, says of a card, from the stage's beginning on."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, program: str, order: dict[str, Json]) -> None:
         """Raises what `Companion` raises."""
         self._lock = threading.Lock()
         self._samples: list[tuple[float, list[Json]]] = []
         self._every = 1
         self._count = 0
-        order = {
-            "path": [folder for folder in sys.path if folder],
-            "uuid": uuid,
-            "every_seconds": SAMPLE_SECONDS,
-        }
-        program = str(Path(__file__).with_name("nvml_sampler.py"))
-        argv = [sys.executable, "-I", "-S", program, json.dumps(order)]
+        order = {**order, "every_seconds": SAMPLE_SECONDS}
+        argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name(program)), json.dumps(order)]
         self.companion = Companion(argv, None, self._heard, lambda: None)
 
     def begin(self) -> None:
@@ -217,10 +212,13 @@ class _Sampler:
 class Crew:
     """Answers questions of `nodecheck.sources.workers.Workers`; may be asked of several cards from several threads."""
 
-    def __init__(self, on_progress: OnProgress | None = None, program: Path = PROGRAM) -> None:
+    def __init__(
+        self, on_progress: OnProgress | None = None, program: Path = PROGRAM, sysfs: Path = Path("/sys")
+    ) -> None:
         """`program` is the worker; its stages lie beside it."""
         self._on_progress = on_progress
         self._program = program
+        self._sysfs = sysfs
         self.changed = threading.Condition()
         self._python = ""
         self._start: dict[str, dict[str, Json]] = {}
@@ -298,9 +296,8 @@ class Crew:
             }
             self._python = str(own.get("python", ""))
         began = time.monotonic()
-        for uuid in {_device(card) for card in asked if card.startswith("GPU-")}:
-            if not of_amd(uuid):
-                self._sample(uuid)
+        for device in {_device(card) for card in asked}:
+            self._sample(device)
         on_cards = [card for card in asked if _named(card)]
         if len(on_cards) > 1 and not self._over:
             self._prepare(_APART["transport"], on_cards)
@@ -312,11 +309,15 @@ class Crew:
             with contextlib.suppress(OSError, RuntimeError):  # it shows when the stage wants it
                 self._hand(role, card, {}).ask("import", {}, None)
 
-    def _sample(self, uuid: str) -> None:
+    def _sample(self, device: str) -> None:
         # Without a process or a thread to be had there are no samples.
         with contextlib.suppress(OSError, RuntimeError):
-            if find_spec("pynvml") is not None:
-                self._samplers[uuid] = _Sampler(uuid)
+            if of_amd(device) or by_address(device):
+                order: dict[str, Json] = {"card": device, "sysfs": str(self._sysfs)}
+                self._samplers[device] = _Sampler("sysfs_sampler.py", order)
+            elif device.startswith("GPU-") and find_spec("pynvml") is not None:
+                order = {"path": [folder for folder in sys.path if folder], "uuid": device}
+                self._samplers[device] = _Sampler("nvml_sampler.py", order)
 
     def _run(
         self, stage: str, asked: dict[str, dict[str, Json]], deadline_seconds: float, log: bool
@@ -335,8 +336,8 @@ class Crew:
                 results[card] = _error("left_alone", f"not begun, since {missing} could not take part")
             return self._whole(results, began)
         sampled = {_device(card) for card in asked} & self._samplers.keys() if role.starts else set()
-        for uuid in sampled:
-            self._samplers[uuid].begin()
+        for device in sampled:
+            self._samplers[device].begin()
         hands = [self._hands[card, role.name] for card in asked if card not in results]
         way = {"address": "127.0.0.1", "port": _free_port()} if together else {}
         for hand in hands:
