@@ -7,6 +7,7 @@ from functools import cache
 from itertools import permutations
 from random import Random
 
+from nodecheck.facts import Absent, Why
 from nodecheck.facts.measurements import (
     Check,
     Conditions,
@@ -163,7 +164,9 @@ class _Builder:
             sm_mhz=min(sm_mhz, spec.max_sm_clock_mhz or sm_mhz),
             power_watts=watts * (spec.power_limit_watts or 300),
             celsius=54,
-            event_reasons=reasons,
+            event_reasons=Absent(why=Why.not_supported, detail="no sample tells")
+            if self.profile.vendor == "amd"
+            else reasons,
             pcie_generation=spec.pcie_generation or 4,
             pcie_width=max(spec.pcie_widths),
         )

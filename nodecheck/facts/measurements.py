@@ -37,17 +37,33 @@ class Conditions(Fact):
 
 
 class Load(Fact):
-    """The card while it was measured, as NVML samples it from outside: medians over the samples, and extremes."""
+    """The card while it was measured, sampled from outside by NVML, or of AMD's cards from sysfs: medians over the
+    samples, and extremes."""
 
     samples: int
-    sm_mhz: Maybe[int] = seen("SM clock", nvml="nvmlDeviceGetClockInfo, SM")
-    power_watts: Maybe[float] = seen("draw", nvml="nvmlDeviceGetPowerUsage")
-    celsius: Maybe[int] = seen("highest temperature", nvml="nvmlDeviceGetTemperatureV")
-    event_reasons: Maybe[tuple[str, ...]] = seen(
-        "every reason seen, as `Clocks.event_reasons`", nvml="nvmlDeviceGetCurrentClocksEventReasons"
+    sm_mhz: Maybe[int] = seen(
+        "SM clock, on AMD's cards sclk",
+        nvml="nvmlDeviceGetClockInfo, SM",
+        sysfs="pp_dpm_sclk, the line with a star; else hwmon freq1_input",
     )
-    pcie_generation: Maybe[int] = seen("highest", nvml="nvmlDeviceGetCurrPcieLinkGeneration")
-    pcie_width: Maybe[int] = seen("highest", nvml="nvmlDeviceGetCurrPcieLinkWidth")
+    power_watts: Maybe[float] = seen(
+        "draw", nvml="nvmlDeviceGetPowerUsage", sysfs="hwmon power1_average, else power1_input"
+    )
+    celsius: Maybe[int] = seen(
+        "highest temperature",
+        nvml="nvmlDeviceGetTemperatureV",
+        sysfs="hwmon temp2_input (the hottest spot), else temp1_input",
+    )
+    event_reasons: Maybe[tuple[str, ...]] = seen(
+        "every reason seen, as `Clocks.event_reasons`; no file of sysfs tells",
+        nvml="nvmlDeviceGetCurrentClocksEventReasons",
+    )
+    pcie_generation: Maybe[int] = seen(
+        "highest", nvml="nvmlDeviceGetCurrPcieLinkGeneration", sysfs="current_link_speed"
+    )
+    pcie_width: Maybe[int] = seen(
+        "highest", nvml="nvmlDeviceGetCurrPcieLinkWidth", sysfs="current_link_width"
+    )
 
 
 class Figure(Fact):
@@ -70,7 +86,7 @@ class Figure(Fact):
     repetitions: int
     tries: tuple[float, ...] = ()
     """Medians of every time it was measured, in order, where it was measured more than once; the last counts."""
-    load: Maybe[Load] = seen("the card meanwhile", nvml="sampled")
+    load: Maybe[Load] = seen("the card meanwhile", nvml="sampled", sysfs="sampled")
 
 
 class Check(Fact):

@@ -14,7 +14,7 @@ from nodecheck.judge import attribution, figures
 from nodecheck.judge.attribution import Attribution
 from nodecheck.judge.figures import Place
 from nodecheck.judge.finding import NODE, Cause, Owner, Status, Subject
-from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, smi, unknown, warn
+from nodecheck.judge.rule import OnAmd, Outcome, fail, of_card, passed, skipped, smi, unknown, warn
 from nodecheck.judge.rules.measurements import Look, first_line, load_rule
 from nodecheck.profile import Figure as Promised
 
@@ -626,6 +626,13 @@ _GRAVITY = (Status.passed, Status.warn, Status.fail)
     meaning="Cooling or power supply of the server does not bear a load of seconds; it will bear less of one of hours.",
     next_step="Send this report to the provider: fans, heat sinks, power supplies and their cables want a look.",
     repeat=smi("clocks.sm", "power.draw", "temperature.gpu", "clocks_event_reasons.active") + " -lms 200",
+    on_amd=OnAmd(
+        title="Heat does not slow the card under load",
+        reads="clock, draw and temperature, sampled from sysfs beside the load, and the temperature at which the card "
+        "slows down",
+        door="pci",
+        repeat="grep -H . /sys/bus/pci/drivers/amdgpu/*/hwmon/hwmon*/temp2_{input,crit}",
+    ),
 )
 def throttling(look: Look) -> Iterator[Outcome]:
     if not look.node.known_cards:
@@ -639,7 +646,7 @@ def _throttled(card: Card, own: list[Figure]) -> Outcome:
     loads = [(figure, figure.load) for figure in own if isinstance(figure.load, Load)]
     told = [(figure, load) for figure, load in loads if known(load.event_reasons)]
     if not told:
-        return Outcome(Status.unknown, subject, detail="Not seen: no sample was taken under load.")
+        return _by_heat(card, loads)
     reasons = {reason: figure for figure, load in told for reason in or_none(load.event_reasons) or ()}
     named = [reason for reason in sorted(reasons) if reason in _REASONS]
     bad = [reason for reason in named if _REASONS[reason][0] is Status.warn]
@@ -657,11 +664,36 @@ def _throttled(card: Card, own: list[Figure]) -> Outcome:
     return passed(detail, **words)
 
 
+def _by_heat(card: Card, loads: list[tuple[Figure, Load]]) -> Outcome:
+    """Where nothing tells why a clock is held: whether the card grew as hot as it slows down at."""
+    subject, slowdown = of_card(card), card.temperature.slowdown_celsius
+    if not loads:
+        return Outcome(Status.unknown, subject, detail="Not seen: no sample was taken under load.")
+    hottest = {load.celsius: (figure, load) for figure, load in loads if known(load.celsius)}
+    if not hottest:
+        return Outcome(
+            Status.unknown,
+            subject,
+            detail="Not seen: the card tells neither why its clock is held nor how hot it is.",
+        )
+    celsius = max(hottest)
+    figure, load = hottest[celsius]
+    detail = f"{_at(figure)}: {_number(figure.median)} {figure.unit}.{_loaded(load)}"
+    words: dict[str, Any] = {"subject": subject, "observed": celsius, "unit": "°C"}
+    if isinstance(slowdown, Absent):
+        told = f"Not seen: at which temperature the card slows down ({slowdown}). {detail}"
+        return Outcome(Status.unknown, detail=told, **words)
+    words |= {"expected": f"below {slowdown}", "expected_from": "the card's own limit"}
+    if celsius >= slowdown:
+        return warn(f"It grew as hot as it slows down at, {slowdown} °C. {detail}", **words)
+    return passed(detail, **words)
+
+
 @load_rule(
     "measurements.pcie_under_load",
     "The host link is up to speed while it works",
-    reads="PCIe generation and width, sampled by NVML during the copies (idle cards lower them), and the bandwidth "
-    "beside what such a link carries",
+    reads="PCIe generation and width, sampled during the copies (idle cards lower them), and the bandwidth beside what "
+    "such a link carries",
     door="nvml",
     passes=f"both are the product's, and copies reach {PCIE_SHARE:.0%} of the link's rate",
     warns="one is lower although the copies are fast enough for the profile, or copies reach less of the link's rate",
@@ -671,6 +703,7 @@ def _throttled(card: Card, own: list[Figure]) -> Outcome:
     meaning="The slot, a riser or a setting of the BIOS holds the card's link down.",
     next_step="Send this report to the provider. If the link is right and copies are slow, look at the CPU binding.",
     repeat=smi("pcie.link.gen.current", "pcie.link.width.current") + " -lms 200",
+    on_amd=OnAmd(door="pci", repeat="grep -H . /sys/bus/pci/drivers/amdgpu/*/current_link_{speed,width}"),
 )
 def pcie_under_load(look: Look) -> Iterator[Outcome]:
     spec = look.profile.card

@@ -11,6 +11,7 @@ from nodecheck.facts import Measurements, Node
 from nodecheck.facts.measurements import Check, Conditions, Figure, Load, StageRun, Transport
 from nodecheck.judge import Cause, Judgement, Owner, Status, Verdict, judge
 from nodecheck.profile import Profile, names
+from tests import healthy_amd
 from tests.healthy import node as node_of
 from tests.healthy import uuid
 from tests.judge.cases import HUNG, UNASKED, Case, check, faulty, found, healthy, profile
@@ -112,6 +113,10 @@ def load(**changes: Any) -> Load:
             **changes,
         }
     )
+
+
+def of_amd(card: int) -> Callable[[Figure], bool]:
+    return lambda figure: healthy_amd.uuid(card) in figure.cards
 
 
 NOTHING = {"measurements": UNASKED}
@@ -653,6 +658,26 @@ CASES = [
     case(
         "measurements.throttling", UNKNOWN, "no samples", figures=figures("h200x4", "", load=UNASKED), count=4
     ),
+    case("measurements.throttling", PASS, "of AMD's", profile="mi300xx4", count=4, says="Meanwhile: SM"),
+    case(
+        "measurements.throttling",
+        WARN,
+        "of AMD's, hot",
+        profile="mi300xx4",
+        figures=figures("mi300xx4", "gemm.", where=of_amd(2), load=load(event_reasons=UNASKED, celsius=101)),
+        count=1,
+        says="It grew as hot as it slows down at, 100 °C.",
+    ),
+    case(
+        "measurements.throttling",
+        UNKNOWN,
+        "of a virtual function",
+        profile="mi300xx4",
+        figures=figures("mi300xx4", "", load=load(event_reasons=UNASKED, celsius=UNASKED)),
+        count=4,
+        says="neither why its clock is held nor how hot it is.",
+    ),
+    case("measurements.pcie_under_load", PASS, profile="mi300xx4", count=4, says="Gen5 x16 under load"),
     case("measurements.pcie_under_load", PASS, count=4, says="Gen5 x16 under load"),
     case("measurements.pcie_under_load", PASS, profile="gb200x4"),
     case("measurements.pcie_under_load", SKIPPED, profile="cpu"),
