@@ -65,6 +65,20 @@ SECRETS: dict[str, str] = {
     "hunter2NNN": "?X-Amz-Signature={}&x=1",
     "hunter2OOO": "PGPASSWORD {}",
     "hunter2PPP": "redis-cli -a {} ping",
+    "hunter2QQQ": "echo {} | sudo -S nvidia-smi",
+    "hunter2RRR": "openssl rsa -passin pass:{} -in x",
+    "hunter2SSS": "the password is {}",
+    "hunter2TTT": "serve --pass {}",
+    "hunter2UUU": "api key: {}",
+    "hunter2VVV": "<password>{}</password>",
+    "hunter2WWW": "PASSWORD=$'{}'",
+    "hunter2XXX": "WANDB_API_KEY {}",
+    "hunter2YYY": "lab --IdentityProvider.token {}",
+    "hunter2ZZZ": "Authorization: ApiKey {}",
+    "hunter3AAA": 'os.environ["HF_TOKEN"]="{}"',
+    "hunter3BBB": "smbclient //nas/x -U bob33%{}",
+    "hunter3CCC": "mount -o user=bob33%{} //nas/x",
+    "hunter3DDD": "creds={}",
 }
 PEM = (
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq3pemkey\nQ9xT7vB2nL5pR8sW1ysecondline\n"
@@ -93,6 +107,14 @@ IDENTITY: dict[str, str] = {
     "monzz-a": "ceph mon.monzz-a down",
     "nfszz7": "nfs: server nfszz7 not responding, still trying",
     "vaultzz.internal": "to vaultzz.internal:8200",
+    "wikizz.corp": "see http://wikizz.corp/page",
+    "rankzz0": "NCCL_COMM_ID=rankzz0:29500",
+    "rankzz1": "at tcp://rankzz1:29500",
+    "NODEZZ2": "SLURMD_NODENAME=NODEZZ2",
+    "sallustia": "uid=1017(sallustia) gid=1017",
+    "tiberiaa": "Invalid user tiberiaa from 10.77.3.29",
+    "ulpianus": "in /home2/ulpianus/x",
+    "5254000abcde": "port wlx5254000abcde up",
 }
 """What must not survive → a text that it stands in."""
 

@@ -20,7 +20,7 @@ MAC_OTHERWISE = re.compile(
     r"|(?<![\w.-])(?=[\d.]*[A-Fa-f])(?P<dots>[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4}){2})(?!\w|[.-]\w)"
 )
 """With dashes (after the boot loader's `BOOTIF=01-` too), or in three groups, which without a letter are a version."""
-MAC_IN_NAME = re.compile(r"\benx([0-9a-f]{12})\b")
+MAC_IN_NAME = re.compile(r"\b(enx|wlx|wwx)([0-9a-f]{12})\b")
 """systemd names a network port after its MAC address where it knows nothing better."""
 IPV4 = re.compile(r"(?<![\w.])(?<![A-Za-z_]-)(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\w|-[A-Za-z]|-\d+(?![\d.]))")
 """Four numbers that are not part of a longer version or of a file's name (`12.4.5.8-1`, `cuda-12.4.5.8`)."""
@@ -50,14 +50,19 @@ GIVEN_MAC = "020000"
 
 # Names.
 
-HOME = re.compile(r"(?P<key>/(?:homes?|[Uu]sers)/|(?<![\w./-])/u/)(?P<value>[^/\s:;,\"'()\[\]{}<>|\\]+)")
+HOME = re.compile(
+    r"(?P<key>/(?:homes?\d{0,2}|[Uu]sers)/|(?<![\w./-])/u/)(?P<value>[^/\s:;,\"'()\[\]{}<>|\\]+)"
+)
 USER_OPTION = re.compile(
     r"(?P<key>\b(?:user|username|login)=|\bacct=\"?|\b(?:[A-Z0-9]+_){0,4}(?:USER|USERNAME|LOGNAME)="
-    r"|\bsession (?:opened|closed) for user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?)"
+    r"|\bsession (?:opened|closed) for user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|\bInvalid user "
+    r"|\buid=\d{1,10}\(|/crontabs/|\bssh -l |\bsudo -u )"
     r"(?P<value>[A-Za-z_][\w.-]*)"
 )
 USER_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:USER|USERNAME|LOGNAME)")
-HOST_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:HOSTNAME|NODENAME|MASTER_ADDR)")
+HOST_VARIABLE = re.compile(r"(?:[A-Z0-9]+_){0,4}(?:HOSTNAME|NODENAME|MASTER_ADDR|HOSTID|COMM_ID)")
+HOST_VALUE = re.compile(r"(?P<host>[A-Za-z_][\w.-]*)(?P<port>:\d{1,5})?")
+"""What stands in such a variable, if it is a name."""
 LOGIN = re.compile(
     r"(?<![\w.+/@-])(?P<user>\[redacted\]|(?!(?:buildd|mockbuild|kbuild|abuild)@)[A-Za-z_][\w.-]{0,63})@"
     r"(?P<host>(?!(?:sha256|latest|main|master|tty\w*|v?\d[\w.]*|[0-9a-f]{7,40})(?![\w.-])|example\.org\b"
@@ -72,7 +77,7 @@ CEPH_MOUNT = re.compile(r"(?<![\w.-])(?P<user>[\w-][\w.-]{0,63})@(?=(?:[0-9a-f-]
 """`name@fsid.filesystem=/path`, the newer form of a mount's source."""
 CEPH_ENTITY = re.compile(r"(?P<key>\b(?P<what>mon|mds|mgr|client)\.)(?P<value>[A-Za-z][\w-]*)")
 INTERNAL = re.compile(
-    r"(?<![\w./@-])(?:[A-Za-z0-9-]{1,63}\.){1,8}"
+    r"(?:(?<![\w./@-])|(?<=://))(?:[A-Za-z0-9-]{1,63}\.){1,8}"
     r"(?:internal|local|lan|corp|intra|intranet|localdomain|home\.arpa)(?![\w(-]|\.\w)"
 )
 """Names that only mean something inside somebody's network."""
@@ -86,7 +91,9 @@ WITH_ACCOUNTS = (" ceph ", " fuse.ceph ", " cifs ", " smb3 ", " smbfs ")
 CLOUD_HOST = re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]+)*")
 """AWS names a machine after its address."""
 _HOST_SAID = re.compile(
-    r"Hostname set to <([^<>\s]{1,253})>|\b(?:hostname|HOSTNAME|NODENAME|MASTER_ADDR)=([A-Za-z][\w.-]{0,252})"
+    r"Hostname set to <([^<>\s]{1,253})>|\bhostname=([A-Za-z][\w.-]{0,252})"
+    rf"|\b{HOST_VARIABLE.pattern}=([A-Za-z][\w.-]{{0,252}})"
+    r"|://(?:[^/\s@]{1,256}@)?([A-Za-z][\w-]{1,62}):\d{1,5}(?!\d)"
     r"|\bserver ([A-Za-z][\w.-]{0,252}) (?:not responding|OK\b|error|timed out)"
 )
 _JOURNAL_HOST = re.compile(r"^\[ *\d+\.\d+\] ([\w.-]{1,253}) kernel: ", re.MULTILINE)
@@ -181,11 +188,11 @@ def hosts(answers: Answers) -> Iterator[str]:
     for key, text in keyed(answers):
         if key == "device":
             yield from _servers(text)
-        elif HOST_VARIABLE.fullmatch(key):
-            yield text
+        elif HOST_VARIABLE.fullmatch(key) and (said := HOST_VALUE.fullmatch(text)):
+            yield said["host"]
     for text in strings(answers):
-        for said in _HOST_SAID.findall(text):
-            yield from filter(None, said)
+        for named in _HOST_SAID.findall(text):
+            yield from filter(None, named)
         if "@" in text:
             yield from (found["host"] for found in LUSTRE.finditer(text))
             for login in LOGIN.finditer(text):

@@ -312,11 +312,14 @@ class _Scrubber(Secrets):
 
     def called(self, name: str, value: str) -> str | None:
         """The pseudonym for the value of a variable that holds a user or a host."""
-        if not self._identity or not re.fullmatch(r"[A-Za-z_][\w.-]*", value):
+        said = names.HOST_VALUE.fullmatch(value) if self._identity else None
+        if said is None:
             return None
         if names.USER_VARIABLE.fullmatch(name):
             return self._user(value)
-        return self._host(value) if names.HOST_VARIABLE.fullmatch(name) else None
+        return (
+            self._host(said["host"]) + (said["port"] or "") if names.HOST_VARIABLE.fullmatch(name) else None
+        )
 
     def text(self, text: str, *, key: str = "", context: Context = "prose") -> str:
         text = super().text(text, key=key, context=context)
@@ -345,7 +348,7 @@ class _Scrubber(Secrets):
         text = names.LONG_MAC.sub(":".join(["00"] * 20), text)
         text = names.MAC.sub(lambda match: self._mac(match[0]), text)
         text = names.MAC_OTHERWISE.sub(self._mac_otherwise, text)
-        text = names.MAC_IN_NAME.sub(lambda match: "enx" + self._mac(match[1]).replace(":", ""), text)
+        text = names.MAC_IN_NAME.sub(lambda match: match[1] + self._mac(match[2]).replace(":", ""), text)
         if "@" in text:
             text = names.EMAIL.sub(lambda match: self._user(match["user"]) + "@example.org", text)
             text = names.CEPH_MOUNT.sub(lambda match: self._user(match["user"]) + "@", text)

@@ -18,23 +18,27 @@ Context = Literal["prose", "settings", "mounts"]
 """What a text is: prose and logs; settings (environment, boot command line); mounts, whose options commas part."""
 
 _CALLED = (
-    r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|private|account|auth|signing|encryption)[_-]?key"
+    r"(?:passw(?:or)?d|passphrase|passcode|secret|token|credential|creds"
+    r"|(?:api|access|private|account|auth|signing|encryption|secret)[ _-]?key"
     r"|connection[_-]?string|shared[_-]?access[_-]?signature|psk)s?(?:[_.-][\w.-]{0,40})?"
 )
 _SECRET_KEY = re.compile(rf"[\w.-]{{0,60}}{_CALLED}|(?:[\w.-]{{0,60}}[_.-])?(?:key|pass)", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(rf"(?-i:(?=[A-Z][A-Z0-9_]*\Z))(?:{_SECRET_KEY.pattern})", re.IGNORECASE)
 """The name in a pair of a variable and its value."""
-_SECRET_OPTION = re.compile(rf"--?[\w-]{{0,40}}?{_CALLED}", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    rf"--?[\w.-]{{0,40}}?{_CALLED}|--(?:[\w.-]{{0,40}}-)?(?:pass|pw|pwd)", re.IGNORECASE
+)
 """An argument of a program whose next argument is the secret."""
 _QUOTE = r"(?:\\{0,64}[\"']|&quot;|&#3[49];)"
 """As it stands in JSON, in JSON inside JSON, and in HTML."""
 _KEY_BEFORE = (
-    rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}{_QUOTE}?\s{{0,3}}[=:]\s{{0,3}}|(?<!\S){_SECRET_OPTION.pattern}\s+"
+    rf"(?P<key>(?<![\w.-])[\w.-]{{0,60}}?{_CALLED}{_QUOTE}?[\])}}]?\s{{0,3}}[=:]\s{{0,3}}"
+    rf"|(?<!\S)(?:{_SECRET_OPTION.pattern})\s+|<[\w.-]{{0,60}}?{_CALLED}>"
     r"|(?<![\w.-])(?:[\w.-]{0,60}[_.-])?(?:key|pass|sig|signature)="
     rf"|{_QUOTE}(?:pass|pw|sig){_QUOTE}\s{{0,3}}:\s{{0,3}})"
 )
 _VALUE = (
-    r"(?P<value>\\{1,64}\"(?:(?!\\{1,64}\").){0,4096}\\{1,64}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'|&quot;.{0,4096}?&quot;"
+    r"(?P<value>\\{1,64}\"(?:(?!\\{1,64}\").){0,4096}\\{1,64}\"|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'|&quot;.{0,4096}?&quot;"
     r"|[^\s\"'\\]+|[\\\"'].*)"
 )
 """Quoted, or up to the next blank; the whole line where a quotation has no end."""
@@ -43,7 +47,7 @@ _ASSIGNED = re.compile(_KEY_BEFORE + _VALUE, re.IGNORECASE)
 _ASSIGNED_OPTION = re.compile(_KEY_BEFORE + r"(?P<value>[^\s,]+)", re.IGNORECASE)
 _AUTHORIZATION = re.compile(
     rf"(?P<key>\bauthorization{_QUOTE}?\s{{0,3}}[:=]\s{{0,3}}{_QUOTE}?(?:(?:bearer|basic|token|digest|negotiate)\s+)?"
-    r"|\bbearer\s+)(?P<value>[^\s,;\"'\\]+)",
+    r"|\bbearer\s+)(?P<value>(?:[A-Za-z][\w-]{1,30}[ \t]{1,3})?[^\s,;\"'\\]+)",
     re.IGNORECASE,
 )
 _AUTH_ENCODED = re.compile(
@@ -66,7 +70,15 @@ _PASSWORD_SHORT = re.compile(
 )
 """But `PWD=/work` is the folder somebody is in."""
 _PASSWORD_AFTER = re.compile(
-    r"(?P<key>(?<![\w.-])[A-Z0-9_]{0,40}(?:PASSWORD|PASSWD)[ \t]{1,3})(?P<value>(?![=:\[])\S+)"
+    r"(?P<key>(?<![\w.-])[A-Z0-9_]{0,40}(?:PASSWORD|PASSWD|_TOKEN|_SECRET|_API_KEY|_ACCESS_KEY)[ \t]{1,3}"
+    r"|(?i:\b(?:password|passwd|passphrase|passcode)[ \t]{1,3}(?:is[ \t]{1,3})?"
+    r"(?=[^\s=:]{0,60}\d)(?=[^\s=:]{0,60}[a-z]))"
+    r"|\b-?pass(?:in|out)?[ \t]{1,3}pass:|\buser(?:name)?=[^\s,%]{1,64}%)"
+    r"(?P<value>(?![=:\[])\S+)"
+)
+"""In words, and as openssl and SMB write it."""
+_PASSWORD_PIPED = re.compile(
+    r"(?P<key>\becho[ \t]+(?:-\w[ \t]+)?)(?P<value>[^|\n]{1,200}?)(?=\s{0,3}\|\s{0,3}sudo\b[^|]{0,60}\s-S\b)"
 )
 _NETRC = re.compile(r"(?P<key>\blogin\s+\S+\s+password\s+)(?P<value>\S+)", re.IGNORECASE)
 _WANDB = re.compile(
@@ -92,13 +104,14 @@ _OPTION_P_JOINED = re.compile(
 )
 """Programs that take it without a blank, or by another letter."""
 _OPTION_U = re.compile(
-    rf"(?P<key>(?<!\S)(?:-u|-U|--user|--proxy-user)[ =]?{_QUOTE}?[^\s:@\"'\\]{{1,64}}:)"
+    rf"(?P<key>(?<!\S)(?:-u|-U|--user|--proxy-user)[ =]?{_QUOTE}?[^\s:%@\"'\\]{{1,64}}[:%])"
     r"(?P<value>(?!\d+(?!\S))[^\s\"'\\]+)"
 )
 """curl's `-u user:password`; but `-u 1000:1000` are numbers of a user and a group."""
 _SUSPICIOUS = (
     "pass", "secret", "token", "credential", "key", "psk", "sig", "bearer", "auth", "basic", "cookie", "pw", "//",
-    "iscsi:", "wandb", "-p", "-u", "--user", "--proxy-user", "connection", "ipmitool", "redis-cli", "ldap",
+    "iscsi:", "wandb", "-p", "-u", "--user", "--proxy-user", "connection", "ipmitool", "redis-cli", "ldap", "creds",
+    "user=", "username=", "sudo",
 )  # fmt: skip
 """One of these stands in every line that the patterns above match; most lines of a log hold none."""
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
@@ -216,7 +229,7 @@ class Secrets:
             assigned = _ASSIGNED_OPTION if context == "mounts" else _ASSIGNED
             for pattern in (
                 _COOKIE, _URL_CREDENTIALS, _LOGIN_BEFORE_HOST, _AUTHORIZATION, assigned, _AUTH_ENCODED,
-                _PASSWORD_SHORT, _PASSWORD_AFTER, _NETRC, _WANDB, _OPTION_U, _OPTION_P_JOINED,
+                _PASSWORD_SHORT, _PASSWORD_AFTER, _PASSWORD_PIPED, _NETRC, _WANDB, _OPTION_U, _OPTION_P_JOINED,
             ):  # fmt: skip
                 line = pattern.sub(self._assigned, line)
             line = _OPTION_P.sub(self._option, line)
