@@ -52,12 +52,9 @@ def history(
     except StateError as error:
         raise Stop(Exit.cannot_write, str(error)) from None
     if output is not None:
-        from nodecheck.report.folder import WriteError, write_file
+        from nodecheck.cli.run import write_text
 
-        try:
-            write_file(output, render(told, form.value).encode())
-        except WriteError as error:
-            raise Stop(Exit.cannot_write, str(error)) from None
+        write_text(output, render(told, form.value))
     elif form is Format.text:
         with printing():
             terminal.show(told)

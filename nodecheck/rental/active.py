@@ -18,8 +18,9 @@ from nodecheck.judge.figures import LEAST_COPY_BYTES, Limits, spread
 from nodecheck.judge.finding import NODE
 from nodecheck.judge.rule import Outcome, fail, of_card, passed, skipped, unknown, warn
 from nodecheck.profile import NO_PROFILE
+from nodecheck.rental.state import figure_name
 from nodecheck.report.document import Report
-from nodecheck.report.text import conditions, number
+from nodecheck.report.text import number, unit_words
 
 STAGES: tuple[StageName, ...] = ("hbm", "gemm", "host", "pairs", "collectives")
 BUDGET_SECONDS = 45.0
@@ -222,7 +223,7 @@ def _stage(stage: str, node: Node, accepted: Report | None) -> Iterator[Outcome]
         worst = max(pairs, key=lambda pair: pair.behind)
         ahead = "behind" if worst.behind >= 0 else "ahead"
         yield passed(
-            f"{len(pairs)} figures; the worst, {_name(worst.now)}, is {abs(worst.behind):.1%} {ahead}."
+            f"{len(pairs)} figures; the worst, {figure_name(worst.now)}, is {abs(worst.behind):.1%} {ahead}."
         )
     else:
         yield skipped(_why_not(stage, measured, accepted, [run.detail for run in runs if run.detail]))
@@ -246,8 +247,8 @@ def _slow(pair: _Pair, node: Node, accepted: Report | None) -> Outcome:
     was, now = pair.was, pair.now
     again = f" after {len(now.tries)} readings" if now.tries else ""
     detail = (
-        f"{_name(now)}: {number(now.median)} {now.unit}{again}, {pair.behind:.1%} behind the accepted "
-        f"{number(was.median)} (spread {pair.spread:.1%})."
+        f"{figure_name(now)}: {number(now.median)} {unit_words(now.unit)}{again}, {pair.behind:.1%} behind "
+        f"the accepted {number(was.median)} (spread {pair.spread:.1%})."
     )
     words: dict[str, Any] = {
         "subject": _subject(node, now.cards, now.name),
@@ -259,11 +260,6 @@ def _slow(pair: _Pair, node: Node, accepted: Report | None) -> Outcome:
     }
     failed = pair.limits.status(pair.behind) is Status.fail
     return (fail if failed else warn)(detail, **words)
-
-
-def _name(figure: Figure) -> str:
-    at = conditions(figure.at)
-    return f"{figure.measure} ({at})" if at else figure.measure
 
 
 def _subject(node: Node, keys: Collection[str], name: str) -> Subject:
