@@ -91,6 +91,8 @@ def terms(ends: str | None, keep: Sequence[Path], copied_if: str | None, now: da
     ends_at = _time(ends)
     if ends_at <= now:
         raise ValueError(f"--rental-ends {ends!r} is over already: it is {now:%Y-%m-%dT%H:%MZ} now")
+    if unkept := next((path for path in keep if not _is_text(path)), None):
+        raise ValueError(f"--keep {str(unkept)!r} is no UTF-8 and cannot be kept: name a folder above it")
     if copied_if and not keep:
         raise ValueError("--copied-if asks whether the paths of --keep were copied: name them")
     return Terms(
@@ -98,6 +100,14 @@ def terms(ends: str | None, keep: Sequence[Path], copied_if: str | None, now: da
         keep=tuple(dict.fromkeys(os.path.normpath(path.absolute()) for path in keep)),
         copied_if=() if copied_if is None else _command(copied_if),
     )
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def missing(terms: Terms) -> tuple[str, ...]:

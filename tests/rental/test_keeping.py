@@ -273,6 +273,7 @@ def test_terms_are_kept_in_utc_and_absolute(tmp_path: Path, monkeypatch: pytest.
         ("2026-12-06T11:59Z", [], None, "is over already: it is 2026-12-06T12:00Z now"),
         ("9999-12-31T23:59-01:00", [], None, "no time of this world"),
         (None, ["/x"], None, "add --rental-ends"),
+        ("2026-12-07T10:00Z", ["/x", "/y\udcff"], None, "is no UTF-8"),
         ("2026-12-07T10:00Z", [], "rclone check {path} x:", "name them"),
         ("2026-12-07T10:00Z", ["/x"], "rclone 'check", "--copied-if: "),
         ("2026-12-07T10:00Z", ["/x"], "rsync -an {path} far:", "add it"),
