@@ -42,7 +42,9 @@ _MARK = re.compile(re.escape(MARK) + r"([a-z_]{1,32}) (\d{1,19})\b")
 _NVLS_CHANNELS = re.compile(r"\b([1-9]\d{0,4}) nvls channels")
 _NVLS_ABSENT = re.compile(r"NVLS multicast support is not available")
 _NVLS_FAILED = re.compile(r"(?:bind|create|Failed).{0,80}(?:NVLink SHARP|NVLS|[Mm]ulticast).{0,160}")
-_SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]{1,60}) set (?:by environment )?to (\S{1,80})")
+_CHANNELS = re.compile(r"\b([1-9]\d{0,4}) coll channels")
+_MSCCL = re.compile(r"MSCCL: Initialization finished")
+_SETTING = re.compile(r"\b([NR]CCL_[A-Z0-9_]{1,60}) set (?:by environment )?to (\S{1,80})")
 _OURS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 
 
@@ -63,6 +65,7 @@ class Log:
 def read(log: str) -> Log:
     """Any text; never raises."""
     library, call, channels = "", "", False
+    of_rccl: dict[str, None] = {}
     paths: dict[str, None] = {}
     algorithms: dict[tuple[str, str], None] = {}
     notes: dict[str, None] = {}
@@ -89,10 +92,17 @@ def read(log: str) -> Log:
             notes["NVLS multicast support is not available"] = None
         elif found := _NVLS_FAILED.search(line):
             notes[_plain(found[0])] = None
+        elif _MSCCL.search(line):
+            of_rccl["MSCCL is on, and names no algorithm for the collectives that it runs"] = None
+        if found := _CHANNELS.search(line):
+            of_rccl[f"{found[1]} channels for collectives"] = None
         channels = channels or _NVLS_CHANNELS.search(line) is not None
     if any(algorithm.startswith("NVLS") for _, algorithm in algorithms) or (channels and not algorithms):
         # Channels alone say that it could be used; NCCL up to 2.18 says no more.
         paths["NVLS"] = None
+    if library.startswith("RCCL"):
+        # Of xGMI's many links each channel takes a few; NCCL's channels say nothing that its paths do not.
+        notes |= of_rccl
     return Log(
         library,
         tuple(paths)[:MOST_NAMES],
@@ -126,7 +136,8 @@ def _library(answers: Iterable[Mapping[str, Json]]) -> str:
     for answer in answers:
         version = answer.get("version")
         if isinstance(version, list) and version and all(isinstance(part, int) for part in version):
-            return "NCCL " + ".".join(str(part) for part in version[:4])
+            name = "RCCL" if answer.get("library") == "RCCL" else "NCCL"
+            return f"{name} {'.'.join(str(part) for part in version[:4])}"
     return ""
 
 

@@ -183,6 +183,85 @@ def test_a_group_is_what_its_ranks_say_together() -> None:
     )
 
 
+def rccl(*lines: str) -> str:
+    """RCCL's log on eight MI300X, made up."""
+    started = (
+        "RCCL version : 2.22.3-HEAD:9f3b1a2",
+        "HIP version  : 6.4.43482-0f2d60242",
+        "ROCm version : 6.4.0.0-47-a8fba1b",
+        "Hostname     : node",
+        "Librccl path : /opt/rocm/lib/librccl.so.1",
+    )
+    said = [f"node:71:90 [0] NCCL INFO {line}" for line in lines]
+    return "\n".join((*started, *said)) + "\n"
+
+
+RINGS = (
+    "Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1 comm 0x2ceb0ba0 nRanks 08 busId c000",
+    "Channel 00/56 :    0   1   2   3   4   5   6   7",
+    "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC comm 0x2ceb0ba0 nRanks 08",
+    "Channel 55/0 : 0[0] -> 7[7] via P2P/IPC comm 0x2ceb0ba0 nRanks 08",
+    "Connected all rings comm 0x2ceb0ba0 nRanks 08 busId c000",
+    "Connected all trees",
+    "threadThresholds 8/8/64 | 64/8/64 | 256 | 256",
+    "56 coll channels, 0 nvls channels, 64 p2p channels, 8 p2p channels per peer",
+)
+
+
+def test_rccl_over_xgmi() -> None:
+    tuned = (f"{MARK}all_reduce 8589934592 bfloat16", "8589934592 Bytes -> Algo 1 proto 2 time 47000.0")
+    assert read(rccl(*RINGS, *tuned)) == Log(
+        library="RCCL 2.22.3",
+        paths=("P2P/IPC",),
+        algorithms=(("all_reduce 8589934592", "RING/SIMPLE"),),
+        notes=("56 channels for collectives",),
+    )
+
+
+def test_rccl_that_leaves_collectives_to_msccl() -> None:
+    """Rings and trees are set up whatever is used: without a word on the algorithm there is none."""
+    found = read(
+        rccl(
+            *RINGS,
+            "MSCCL: No external scheduler found, using internal implementation",
+            "Using MSCCL files from /opt/rocm/lib/../share/rccl/msccl-algorithms",
+            "MSCCL: Initialization finished, localSize 400",
+        )
+    )
+    assert (found.paths, found.algorithms) == (("P2P/IPC",), ())
+    assert found.notes == (
+        "56 channels for collectives",
+        "MSCCL is on, and names no algorithm for the collectives that it runs",
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "path"),
+    [
+        ("P2P/IPC", "P2P/IPC"),
+        ("P2P/direct pointer", "P2P/direct"),
+        ("SHM/direct/direct", "SHM"),
+        ("SHM", "SHM"),
+        ("NET/Socket/0", "NET/Socket"),
+        ("NET/IB/3/GDRDMA", "NET/IB"),
+    ],
+)
+def test_ways_of_rccl(way: str, path: str) -> None:
+    assert read(rccl(f"Channel 00/0 : 0[0] -> 1[1] via {way} comm 0x2ceb0ba0 nRanks 08")).paths == (path,)
+
+
+def test_settings_of_rccl_s_own() -> None:
+    found = read(
+        rccl("NCCL_P2P_DISABLE set by environment to 1.", "RCCL_MSCCL_ENABLE set by environment to 0.")
+    )
+    assert found.notes == ("NCCL_P2P_DISABLE set to 1", "RCCL_MSCCL_ENABLE set to 0")
+
+
+def test_channels_of_nccl_are_no_news() -> None:
+    line = "n:1:1 [0] NCCL INFO 24 coll channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer"
+    assert read(f"NCCL version 2.28.9+cuda13.0\n{line}\n").notes == ()
+
+
 def test_gloo_writes_no_log() -> None:
     answer = {"log": "", "backend": "gloo", "version": []}
     assert transport.transport(("cpu0", "cpu1"), "all", [answer, answer]).paths == ("gloo/TCP",)
@@ -191,6 +270,8 @@ def test_gloo_writes_no_log() -> None:
 def test_a_silent_library_leaves_the_way_unknown() -> None:
     found = transport.transport(("a", "b"), "all", [{"log": "", "backend": "nccl", "version": [2, 21, 5]}])
     assert (found.paths, found.library) == ((), "NCCL 2.21.5")
+    said = {"log": "", "backend": "nccl", "library": "RCCL", "version": [2, 27, 7]}
+    assert transport.transport(("a", "b"), "all", [said]).library == "RCCL 2.27.7"
     assert transport.transport(("a",), "all", []).paths == ()
 
 

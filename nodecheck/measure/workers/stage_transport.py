@@ -34,8 +34,8 @@ ANNOUNCED_PACE_BYTES = 16 * MIB
 def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
     """`arguments`: what `Worker.join` takes, and `group` and `runs` as stage `collectives` has them.
 
-    Answers `backend` (`nccl`, also for RCCL, or `gloo`, which writes no log and is not run), `version`, as torch gives
-    it, and `announced`, how many calls were made. Raises what torch raises.
+    Answers `backend` (`nccl`, also for RCCL, or `gloo`, which writes no log and is not run), `library` (`NCCL` or
+    `RCCL`), `version`, as torch gives it, and `announced`, how many calls were made. Raises what torch raises.
     """
     answer = {"rows": [], "checks": [], "log": "", "backend": "gloo", "version": []}  # type: Dict[str, Any]
     if worker.backend == "cpu":
@@ -50,7 +50,9 @@ def run(worker: Any, arguments: Dict[str, Any]) -> Dict[str, Any]:
     ]
     group = collectives.Group(worker, arguments)
     made = announced(worker, group, list(collectives.asked({"runs": runs}, group.world)))
-    answer.update(backend="nccl", version=list(worker.torch.cuda.nccl.version()), announced=made)
+    library = "RCCL" if worker.backend == "hip" else "NCCL"
+    version = list(worker.torch.cuda.nccl.version())
+    answer.update(backend="nccl", library=library, version=version, announced=made)
     return answer
 
 
