@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from nodecheck.facts import NOT_ASKED, Absent, Maybe, Node, Stack, Why, known
@@ -49,6 +50,19 @@ def test_it_sees_the_cards_and_asks_neither_interpreter_nor_workers(tmp_path: Pa
     assert known(seen.kernel_log)
     assert known(whole.kernel_log)
     assert seen.kernel_log.events == whole.kernel_log.events
+
+
+def test_the_driver_may_be_asked_ahead_and_is_not_asked_again(tmp_path: Path) -> None:
+    node, ground = healthy("h200x4"), Ground(tmp_path / "node")
+    channels = {name: Watched(channel) for name, channel in node.channels(ground).items()}
+    probing = Probing(Sources.over(dict(channels)), "quick")
+    probing.begin_glance()
+    deadline = time.monotonic() + 20
+    while not channels["nvml"].asked and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert channels["nvml"].asked == ["glance"]
+    assert len(probing.glance(NOT_ASKED).known_cards) == 4
+    assert channels["nvml"].asked == ["glance"]
 
 
 def test_the_stack_is_read_from_files(tmp_path: Path) -> None:
