@@ -30,10 +30,11 @@ from tests.fakes.amd.faults import (
     nothing,
     of_node,
 )
-from tests.fakes.amd.node import healthy, stand
+from tests.fakes.amd.node import healthy, key, stand
 from tests.fakes.faults import DENIED, Plant, both, environment, file, files, torch, without
 from tests.fakes.node import FakeNode
 from tests.fakes.tree import Ground, Kind, configuration
+from tests.fakes.workers import FakeWorkers
 from tests.surveys import needs_compiler
 from tests.test_healthy import check
 
@@ -159,6 +160,18 @@ def test_trap(trap: Trap, ground: Ground) -> None:
     made = stand(node)
     trap.plant(made)
     check(judge(made.probe(ground), load(trap.bundle)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"), [("bare", {}), ("container", {}), ("guest", {}), ("guest", {"unique_id": 0})]
+)
+def test_measured_at_level_standard(kind: Kind, changes: dict[str, int], ground: Ground) -> None:
+    """Also of virtual functions without a unique id, which go by their addresses."""
+    node = healthy("mi300xx4", kind=kind)
+    every_card(**changes)(node)
+    made = stand(node)
+    made.crew = FakeWorkers(load("mi300xx4"), tuple(map(key, node.cards)))
+    check(judge(made.probe(ground, "standard"), load("mi300xx4")))
 
 
 @pytest.mark.parametrize("release", rocm_binding.RELEASES)

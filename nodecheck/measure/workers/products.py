@@ -96,9 +96,10 @@ def float8(worker: Any, a: Any, transposed: Any) -> Tuple[str, Callable[[], Any]
     scales = {"scale_a": one, "scale_b": one}
     common: Dict[str, Any] = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
     refused: List[str] = []
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz"):  # the second on MI300
+    for name in float8_types(worker):
         dtype = getattr(torch, name, None)
         if dtype is None:
+            refused.append("this torch has no %s" % name)
             continue
         left, right = a.to(dtype), transposed.to(dtype).t()
         for options in (
@@ -112,10 +113,21 @@ def float8(worker: Any, a: Any, transposed: Any) -> Tuple[str, Callable[[], Any]
                 function()
                 worker.synchronize()
             except (RuntimeError, TypeError, ValueError) as error:
-                refused.append(str(error).split("\n", 1)[0][:200])
+                refused.append("torch._scaled_mm refused: %s" % str(error).split("\n", 1)[0][:200])
                 continue
             return name, function
-    raise Unavailable("torch._scaled_mm refused: %s" % (refused[0] if refused else "no type of 8 bits"))
+    raise Unavailable(refused[0])
+
+
+def float8_types(worker: Any) -> Tuple[str, ...]:
+    """The types that the card computes in, by torch's names: gfx94x (MI300) has one whose zero has no sign, all others
+    that of the Open Compute Project. Both, where torch does not tell what the card is."""
+    if worker.backend != "hip":
+        return ("float8_e4m3fn",)
+    arch = getattr(worker.torch.cuda.get_device_properties(worker.device), "gcnArchName", "")
+    if not arch:
+        return ("float8_e4m3fn", "float8_e4m3fnuz")
+    return ("float8_e4m3fnuz",) if arch.startswith("gfx94") else ("float8_e4m3fn",)
 
 
 def scaled(torch: Any, a: Any, b: Any, options: Dict[str, Any]) -> Callable[[], Any]:

@@ -106,11 +106,14 @@ def test_setting_comes_back(products: Any, matmul: Any, name: str, on: Any, off:
 
 
 class OldTorch:
-    """torch with a `_scaled_mm` of another time; the rest is the real one."""
+    """torch with a `_scaled_mm` of another time, and with a card of AMD's; the rest is the real one."""
 
-    def __init__(self, torch: Any, scaled: Any) -> None:
+    def __init__(self, torch: Any, scaled: Any, arch: str = "") -> None:
         self._torch = torch
         self._scaled_mm = scaled
+        self.cuda = SimpleNamespace(
+            get_device_properties=lambda device: SimpleNamespace(**({"gcnArchName": arch} if arch else {}))
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._torch, name)
@@ -165,6 +168,39 @@ def test_float8_of_mi300(without_card: Any, products: Any, monkeypatch: pytest.M
     monkeypatch.setattr(worker, "torch", OldTorch(torch, scaled))
     product = products.Product(worker, "float8", (16, 16, 16), randoms(worker))
     assert product.dtype == "float8_e4m3fnuz"
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype"),
+    [
+        ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz"),
+        ("gfx950:sramecc+:xnack-", "float8_e4m3fn"),
+        ("gfx1201", "float8_e4m3fn"),
+    ],
+)
+def test_float8_of_the_card_s_own_type(
+    without_card: Any, products: Any, monkeypatch: pytest.MonkeyPatch, arch: str, dtype: str
+) -> None:
+    """The other is not tried, which some torch might do by detours."""
+    worker, torch, tried = without_card, without_card.torch, set()
+
+    def scaled(a: Any, b: Any, out_dtype: Any, **options: Any) -> Any:
+        tried.add(str(a.dtype))
+        return exact(torch, a, b, out_dtype)
+
+    monkeypatch.setattr(worker, "torch", OldTorch(torch, scaled, arch))
+    assert products.Product(worker, "float8", (16, 16, 16), randoms(worker)).dtype == dtype
+    assert tried == {f"torch.{dtype}"}
+
+
+def test_float8_of_a_torch_without_the_card_s_type(
+    without_card: Any, products: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = OldTorch(without_card.torch, exact, "gfx942")
+    old.float8_e4m3fnuz = None  # type: ignore[attr-defined]
+    monkeypatch.setattr(without_card, "torch", old)
+    with pytest.raises(products.Unavailable, match="this torch has no float8_e4m3fnuz"):
+        products.Product(without_card, "float8", (16, 16, 16), randoms(without_card))
 
 
 def test_float8_refused(without_card: Any, products: Any, monkeypatch: pytest.MonkeyPatch) -> None:
