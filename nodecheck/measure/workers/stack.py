@@ -209,10 +209,17 @@ class Hip(Api):
         return count.value
 
     def device(self, index: int) -> Dict[str, Any]:
-        uuid, address = ctypes.create_string_buffer(16), ctypes.create_string_buffer(64)
+        uuid = ctypes.create_string_buffer(16)
         self.require(self.library.hipDeviceGetUuid(uuid, index))
+        return {"uuid": hip_uuid(uuid.raw), "pci_address": self.address(index)}
+
+    def address(self, index: int) -> str:
+        address = ctypes.create_string_buffer(64)
         self.require(self.library.hipDeviceGetPCIBusId(address, 64, index))
-        return {"uuid": hip_uuid(uuid.raw), "pci_address": address.value.decode("ascii", "replace").lower()}
+        return address.value.decode("ascii", "replace").lower()
+
+    def addresses(self) -> List[str]:
+        return [self.address(index) for index in range(self.count())]
 
     def index(self, address: Optional[str]) -> int:
         """Which device in HIP's order is at the PCI address; the first where none is given.
@@ -221,7 +228,7 @@ class Hip(Api):
         """
         if address is None:
             return 0
-        addresses = [device["pci_address"] for device in self.devices()]
+        addresses = self.addresses()
         if addresses.count(address) != 1:
             raise LookupError(
                 "HIP shows %d devices at %s, of %d" % (addresses.count(address), address, len(addresses))

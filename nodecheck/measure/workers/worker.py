@@ -209,7 +209,7 @@ class Worker:
             address = self.card.partition("#")[0] if by_address(self.card) else None
             create_seconds, index = self._make_context(lambda: stack.make_hip_context(answers, address))
             if address is not None:
-                self.cards = [device["pci_address"] for device in stack.Hip().devices()]
+                self.cards = stack.Hip().addresses()  # whose places are HIP's numbers
         torch = self.torch
         self.backend = "cpu" if on_cpu else ("hip" if getattr(torch.version, "hip", None) else "cuda")
         self.device = torch.device("cpu") if on_cpu else torch.device("cuda", index)
