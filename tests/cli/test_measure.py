@@ -44,7 +44,13 @@ def test_a_cpu_is_measured_judged_and_judged_again(tmp_path: Path) -> None:
     }  # fmt: skip
     assert not [check for check in found["checks"] if check["wrong"] or not check["compared"]]
     names = {check["check"] for check in found["checks"]}
-    assert {"memory.pattern", "agreement.self", "agreement.siblings", "operators.linear", "all_reduce.data"} <= names
+    assert {
+        "memory.pattern",
+        "agreement.self",
+        "agreement.siblings",
+        "operators.linear",
+        "all_reduce.data",
+    } <= names
     figures = {(figure["measure"], tuple(figure["cards"])) for figure in found["figures"]}
     assert ("hbm.copy", ("cpu0",)) in figures
     assert [cards for measure, cards in figures if measure == "all_reduce.busbw" and len(cards) > 1]

@@ -165,7 +165,9 @@ def arange(count, dtype, device):
         )
         os.kill(os.getpid(), signal.SIGABRT)
     if FAULT == "kernel-209" and HIP:
-        raise RuntimeError("HIP error: invalid device function\nHIP kernel errors might be asynchronously reported")
+        raise RuntimeError(
+            "HIP error: invalid device function\nHIP kernel errors might be asynchronously reported"
+        )
     if FAULT == "kernel-209":
         error = AcceleratorError(
             "CUDA error: no kernel image is available for execution on the device\n"
