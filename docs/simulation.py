@@ -313,7 +313,7 @@ What can be had, and what cannot:
   card is behind in all of them, healthy or not.
 - **Of two cards** the slower is warned of and not rejected for being slower than the other; where healthy cards lie
   twice as far apart as those that were seen, one of such a pair is often warned of.
-- **One card** has no siblings: only the profile's limits tell. Copies in memory warn 4 % below typical, being the
+- **One card** has no siblings: only the profile's limits tell. Copies in memory warn 3.7 % below typical, being the
   driver's and alike on all cards that were seen; so do float32 products, with the torch that they were measured with
   (2.11 for CUDA 13.0; cuBLAS comes with it). With another torch a single card that is 5 % slow in products is not
   named, nor with any where its tensor cores alone are slow: the limits are 10 % below typical there.

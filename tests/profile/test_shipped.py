@@ -182,7 +182,7 @@ def test_the_figures_of_our_own_card_are_what_was_measured() -> None:
 def test_what_our_recorded_cards_gave_is_typical(name: str) -> None:
     facts = load_report(PROJECT / "reports" / name).facts
     assert not isinstance(facts.measurements, Absent)
-    tight = {("hbm.copy", "4GiB"): 0.002, ("gemm.float32", "4096x4096x4096"): 0.004}
+    tight = {("hbm.copy", "4GiB"): 0.004, ("gemm.float32", "4096x4096x4096"): 0.005}
     for promised in load(name).figures:
         exact = tight.pop((promised.measure, promised.at.size or promised.at.shape or ""), None)
         found = measured(promised, facts.measurements.figures)
