@@ -719,7 +719,10 @@ def _with_unit(raw: Any) -> tuple[float | None, str]:
     if isinstance(raw, bool):
         return None, unit
     if isinstance(raw, (int, float)):
-        return float(raw), unit
+        try:
+            return float(raw), unit
+        except OverflowError:  # JSON bounds no number
+            return None, unit
     match = (
         re.fullmatch(r"\s*(-?[0-9]{1,20}(?:\.[0-9]{1,9})?)\s*([^\d\s]\S{0,7})?\s*", raw)
         if isinstance(raw, str)

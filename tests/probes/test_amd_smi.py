@@ -343,3 +343,10 @@ def as_kfd(topology: Any) -> Tree:
 
 def properties(**values: int) -> str:
     return "".join(f"{name} {value}\n" for name, value in values.items())
+
+
+def test_a_number_beyond_all_bounds_is_no_value() -> None:
+    stdout = json.dumps([{"gpu": 0, "usage": {"gfx_activity": {"value": 10**400, "unit": "%"}}}])
+    said = {"metric": Output(stdout=stdout, stderr="", returncode=0, seconds=0.1)}
+    told = AmdSmi(said, virtual=False).values(0)["gpu_utilization_percent"]
+    assert isinstance(told, Absent) and told.why is Why.failed
