@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
 from typing import Any, Literal, TypeGuard, TypeVar
 
@@ -12,6 +11,7 @@ from nodecheck.facts.base import AMD_ALONE, NVIDIA_ALONE
 from nodecheck.facts.stack import ContextTest, CudaError, Extension, Library, Torch, TorchDevice
 from nodecheck.probes import cuda_errors, hip_errors
 from nodecheck.sources.channel import Json
+from nodecheck.sources.child import signal_name
 from nodecheck.sources.visible import by_address
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Said:
     def signal(self) -> str:
         """Name of the signal that ended the worker; empty if none did."""
         code = None if isinstance(self._answer, Absent) else self._answer.get("returncode")
-        return _signal(-code) if type(code) is int and code < 0 else ""
+        return signal_name(-code) if type(code) is int and code < 0 else ""
 
     @property
     def log(self) -> str:
@@ -112,13 +112,6 @@ def _absent_by(error: Mapping[str, Json]) -> Absent:
     if error.get("type") == "TimeoutError":
         why = Why.timed_out
     return Absent(why=why, detail=f"{error.get('type')}: {str(error.get('message'))[:300]}")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _innermost(log: str) -> str:

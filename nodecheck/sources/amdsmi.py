@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -136,9 +135,8 @@ def _why_stopped(said: child.Transcript, question: str) -> Absent:
     if said.returncode is None:
         return Absent(why=Why.timed_out, detail=f"{asked} did not come back ({said.cut_off})")
     if said.returncode < 0:
-        return Absent(
-            why=Why.failed, detail=f"{asked} ended the process ({signal.Signals(-said.returncode).name})"
-        )
+        name = child.signal_name(-said.returncode)
+        return Absent(why=Why.failed, detail=f"{asked} ended the process ({name})")
     last = said.stderr.strip().rsplit("\n", 1)[-1][-200:]
     return Absent(why=Why.failed, detail=f"{asked} ended the process (code {said.returncode}: {last})")
 

@@ -267,6 +267,14 @@ def _listen(
                     selector.unregister(key.fileobj)
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL`; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def has_ended(child: subprocess.Popen[bytes]) -> bool:
     """Whether the child is a zombie by now. It stays one, so that its number belongs to nobody else yet."""
     try:

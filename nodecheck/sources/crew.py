@@ -28,6 +28,7 @@ from pathlib import Path
 
 from nodecheck.facts import Absent, Why
 from nodecheck.sources.channel import Answer, Json
+from nodecheck.sources.child import signal_name
 from nodecheck.sources.companion import LOG_BYTES, Companion
 from nodecheck.sources.visible import by_address, of_amd, showing
 
@@ -144,7 +145,7 @@ class _Hand:
         if code is None:
             return {**error, "type": "not_started", "message": self.companion.failure}
         if code < 0:
-            name = signal.Signals(-code).name
+            name = signal_name(-code)
             return {**error, "message": f"its worker was ended by {name}", "signal": name}
         return {**error, "message": f"its worker ended with status {code}"}
 

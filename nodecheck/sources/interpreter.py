@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -263,4 +262,4 @@ def read_answers(lines: str) -> tuple[str, dict[str, Json], dict[str, Json]]:
 
 def _ending(said: dict[str, Json]) -> str:
     code = said["returncode"]
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    return f"ended by {child.signal_name(-code)}" if code < 0 else f"ended with status {code}"

@@ -238,7 +238,7 @@ def _why_stopped(said: child.Transcript, questions: list[str]) -> Absent:
     if said.returncode is None:
         return Absent(why=Why.timed_out, detail=f"{asked} did not come back ({said.cut_off})")
     if said.returncode < 0:
-        name = signal.Signals(-said.returncode).name
+        name = child.signal_name(-said.returncode)
         return Absent(why=Why.failed, detail=f"{asked} {BROKE_DOWN} ({name})")
     last = said.stderr.strip().rsplit("\n", 1)[-1][-200:]
     return Absent(why=Why.failed, detail=f"{asked} {BROKE_DOWN} (code {said.returncode}: {last})")

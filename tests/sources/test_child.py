@@ -219,3 +219,9 @@ def test_no_descriptor_is_left_open_where_answers_were_wanted() -> None:
     for argv in (python("pass"), ["/no/such/program"], python("import time; time.sleep(60)")):
         child.collect(argv, deadline_seconds=0.3, answers=True)
     assert descriptors() == before
+
+
+def test_signals_without_a_name_are_told_by_number() -> None:
+    said = child.run(python("import os; os.kill(os.getpid(), 40)"), deadline_seconds=20)
+    assert isinstance(said, Output) and said.returncode == -40
+    assert (child.signal_name(40), child.signal_name(9)) == ("signal 40", "SIGKILL")
