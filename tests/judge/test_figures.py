@@ -376,23 +376,23 @@ def test_a_healthy_node_is_not_measured_again() -> None:
 
 
 def test_a_figure_just_below_a_limit_is_measured_again() -> None:
-    seen = scaled("h200x1", "hbm.copy", 4085 / 4267)
+    seen = scaled("h200x1", "hbm.copy", 4085 / 4253)
     found = again("h200x1", seen)
     assert [(f.measure, f.cards) for f in found] == [("hbm.copy", (A,))]
     assert found[0] in seen
 
 
 def test_a_figure_far_below_is_not() -> None:
-    assert again("h200x1", scaled("h200x1", "hbm.copy", 3000 / 4267)) == []
+    assert again("h200x1", scaled("h200x1", "hbm.copy", 3000 / 4253)) == []
 
 
 def test_its_own_spread_says_how_near_is_near() -> None:
-    assert again("h200x1", scaled("h200x1", "hbm.copy", 3300 / 4267)) == []
-    assert len(again("h200x1", scaled("h200x1", "hbm.copy", 3300 / 4267, p95=3600.0))) == 1
+    assert again("h200x1", scaled("h200x1", "hbm.copy", 3300 / 4253)) == []
+    assert len(again("h200x1", scaled("h200x1", "hbm.copy", 3300 / 4253, p95=3600.0))) == 1
 
 
 def test_after_three_tries_it_counts_as_it_is() -> None:
-    factor = 4085 / 4267
+    factor = 4085 / 4253
     assert again("h200x1", scaled("h200x1", "hbm.copy", factor, tries=(4080.0, 4085.0)))
     assert again("h200x1", scaled("h200x1", "hbm.copy", factor, tries=(4080.0, 4085.0, 4085.0))) == []
 

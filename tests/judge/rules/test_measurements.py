@@ -292,7 +292,7 @@ CASES = [
         checks=tuple(c for c in measured("h200x4").checks if c.stage == "memory"),
     ),
     # Figures of a card
-    case("measurements.hbm", PASS, count=4, says="typical 4267, at least 4096"),
+    case("measurements.hbm", PASS, count=4, says="typical 4253, at least 4096"),
     case("measurements.hbm", SKIPPED, profile="cpu", says="no such figure"),
     case(
         "measurements.hbm",
