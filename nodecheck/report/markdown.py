@@ -179,7 +179,7 @@ def _node(report: Report) -> Iterator[str]:
                 view.card_state(report.judgement, card.key).word,
                 _value(card.identity.name),
                 _value(card.pci_address),
-                *([_cell(card.identity.compute_units), view.partitions(card)] if on_amd else []),
+                *([_cell(card.identity.compute_units), prose(view.partitions(card))] if on_amd else []),
                 prose(shown(card.memory.total_bytes, "bytes")),
                 prose(shown(card.power.limit_watts, "W")),
                 _cell(card.active_links),

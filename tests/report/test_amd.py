@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from nodecheck.facts import Absent, Door, Node, Why
 from nodecheck.judge import judge
 from nodecheck.profile import load
-from nodecheck.report import document, html, markdown, terminal, view
+from nodecheck.report import document, html, markdown, render, terminal, view
 from nodecheck.report.document import Report
 from nodecheck.report.drawing import drawing
 from tests import healthy
+from tests.report.hostile import ATTACKS, plant
 
 UNSEEN = Absent(why=Why.failed, detail="the sources disagree")
 
@@ -101,3 +104,15 @@ def test_doors_to_other_cards_are_told_where_a_finding_misses_them() -> None:
     of_amd = {entry.door for entry in judge(node, load("mi300xx8")).ledger}
     assert "kfd" in of_amd and not of_amd & {"nvml", "driver_proc", "libcuda"}
     assert "nvml" in {entry.door for entry in judge(node, load("h200x8")).ledger}
+
+
+def test_nothing_that_amd_cards_say_becomes_markup() -> None:
+    sample = document.load(Path(__file__).parents[2] / "reports" / "mi300xx8")
+    for attack in (ATTACKS[0], ATTACKS[4], ATTACKS[10], ATTACKS[13]):
+        planted = sample.model_copy(update={"facts": plant(sample.facts, lambda text, a=attack: a)})
+        text = render(planted, "md")
+        page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+        assert not re.search(r'<(?:script|svg|h1>planted)|href="javascript', page)
+        assert not re.search(r"^# planted", text, re.MULTILINE)
+        assert "\x1b" not in text + render(planted, "terminal")
+        assert "<script" not in render(planted, "html") and "<svg/" not in render(planted, "html")
